@@ -1,0 +1,129 @@
+"""The one place for settings, and the only module that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import typing
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal, Self
+
+from wtransport.errors import ConfigError
+
+VerifyLevel = Literal["off", "wire", "full"]
+_PREFIX = "WTRANSPORT_"
+
+
+def _default_copy_threads() -> int:
+    # One core in four at least one: the cores belong to training and generation, the copier fills memory bandwidth with few threads.
+    return max(1, len(os.sched_getaffinity(0)) // 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportConfig:
+    """Frozen settings of one transport; every knob there is.
+
+    Attributes:
+        secret: The job's shared secret. None: members on one host share a per-user secret file; a non-loopback address then is refused.
+        host: Interface address (or host name) this member listens on and advertises; None picks loopback for a loopback coordinator, else
+            the local address of the route to the coordinator.
+        copy_threads: Native copy threads of this transport.
+        streams: TCP sockets per data endpoint.
+        verify: ``off``, ``wire`` (digests in the copy pass) or ``full`` (source and destination re-read).
+        bucket_nbytes: Most bytes moved by one native call.
+        inflight_buckets: Buckets under way to one generator at a time.
+        connect_timeout_s: Longest wait for the coordinator, a peer, or a rendezvous.
+        credit_timeout_s: Wait for a writable slot at a generator before it is reported ``behind``.
+        stall_timeout_s: A transfer, or an awaited answer, without progress for this long has failed.
+        abort_grace_s: Wait for cancelled native work to settle before its endpoint is aborted.
+        heartbeat_interval_s: Seconds between beats of the native heartbeat thread.
+        silent_after_s: A member without a beat for this long is lost.
+        rebuild_s: A restarted coordinator waits this long for the members of the last roster before it admits.
+        max_frame_nbytes: Cap of one control frame.
+        recorder_dir: Folder of the flight rings; None is the job's state directory of this user.
+        recorder_records: Records kept in the ring of one member.
+    """
+
+    secret: str | None = field(default=None, repr=False)
+    host: str | None = None
+    copy_threads: int = field(default_factory=_default_copy_threads)
+    streams: int = 2
+    verify: VerifyLevel = "wire"
+    bucket_nbytes: int = 64 << 20
+    inflight_buckets: int = 4
+    connect_timeout_s: float = 60.0
+    credit_timeout_s: float = 1.0
+    stall_timeout_s: float = 30.0
+    abort_grace_s: float = 5.0
+    heartbeat_interval_s: float = 0.2
+    silent_after_s: float = 1.0
+    rebuild_s: float = 5.0
+    max_frame_nbytes: int = 64 << 20
+    recorder_dir: Path | None = None
+    recorder_records: int = 4096
+
+    def __post_init__(self) -> None:
+        for name, low in (("copy_threads", 1), ("streams", 1), ("inflight_buckets", 1), ("recorder_records", 16)):
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
+        if self.streams > 64 or self.copy_threads > 256:
+            raise ConfigError("streams is at most 64 and copy_threads at most 256")
+        if self.verify not in typing.get_args(VerifyLevel):
+            raise ConfigError(f"verify must be one of {typing.get_args(VerifyLevel)}, not {self.verify!r}")
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name.endswith("_s") and not (isinstance(value, int | float) and 0 < value < 1e9):
+                raise ConfigError(f"{item.name} must be a positive number of seconds, not {value!r}")
+        if self.bucket_nbytes < 4096 or self.max_frame_nbytes < 4096:
+            raise ConfigError("bucket_nbytes and max_frame_nbytes must be at least 4096")
+        if self.silent_after_s < 2 * self.heartbeat_interval_s:
+            raise ConfigError("silent_after_s must be at least twice heartbeat_interval_s, else one late beat loses a member")
+        if self.secret is not None and not self.secret:
+            raise ConfigError("secret must not be empty; leave it None for the per-user secret of one host")
+
+    @classmethod
+    def from_env(cls, **overrides: object) -> Self:
+        """Read ``WTRANSPORT_<NAME>`` for every field (``WTRANSPORT_COPY_THREADS=4``); keyword arguments win over the environment.
+
+        Raises:
+            ConfigError: If a value cannot be parsed, or a ``WTRANSPORT_`` name is not a setting.
+        """
+        hints = typing.get_type_hints(cls)
+        values: dict[str, object] = {}
+        for key, text in os.environ.items():
+            if not key.startswith(_PREFIX):
+                continue
+            name = key[len(_PREFIX) :].lower()
+            if name not in hints:
+                raise ConfigError(f"{key} is not a setting of wtransport", hint=f"settings are {', '.join(sorted(hints))}")
+            values[name] = _parse(key, text, hints[name])
+        values.update(overrides)
+        return cls(**values)  # type: ignore[arg-type]
+
+    def replace(self, **changes: object) -> Self:
+        """Return a copy with *changes* applied and checked."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _parse(key: str, text: str, hint: object) -> object:
+    for kind in (int, float, Path):
+        if hint is kind or kind in typing.get_args(hint):
+            try:
+                return kind(text)
+            except ValueError as error:
+                raise ConfigError(f"{key}={text!r} is not {kind.__name__}") from error
+    return text
+
+
+def state_dir(config: TransportConfig) -> Path:
+    """Folder for what must outlive a killed process (flight rings): ``recorder_dir``, else the user's state directory."""
+    if config.recorder_dir is not None:
+        return config.recorder_dir
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "wtransport"
+
+
+def secret_path() -> Path:
+    """File of the per-user secret that members on one host share when no secret is configured."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "wtransport" / "secret"
