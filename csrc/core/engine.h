@@ -1,0 +1,58 @@
+// Copy threads and the completion queue: the object that all other native objects hang off.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/completion.h"
+#include "core/copy_pool.h"
+#include "core/memory.h"
+#include "core/result.h"
+#include "core/spans.h"
+#include "core/work.h"
+
+namespace wt {
+
+class Engine {
+ public:
+  static Result<std::shared_ptr<Engine>> create(int copy_threads);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const std::shared_ptr<CompletionQueue>& completions() const { return completions_; }
+  // A work with a fresh id that reports to completions(); the caller carries it out and settles it.
+  std::shared_ptr<Work> new_work(int64_t nbytes, size_t num_digests);
+  // A work that is settled already, and whose event is not queued.
+  std::shared_ptr<Work> refused_work(Status status, int64_t nbytes, size_t num_digests);
+
+  // Bytes of `from` to `to`. The `local` side (columns block, src) is `from` for copy, `to` for copy_from; the other side is the
+  // remote one (column dst). Up to kInlineNbytes they run on the caller's thread and are settled on return, without an event.
+  std::shared_ptr<Work> copy(Memory from, Memory to, std::vector<Span> spans, size_t num_digests, uint32_t flags);
+  std::shared_ptr<Work> copy_from(Memory from, Memory to, std::vector<Span> spans, size_t num_digests, uint32_t flags);
+  // Reads memory again. `local`: addressed by columns block and src, else by column dst.
+  std::shared_ptr<Work> digest(Memory memory, std::vector<Span> spans, size_t num_digests, bool local);
+  // Faults in every page, so that the first copy runs at full speed; contents stay.
+  std::shared_ptr<Work> populate(Memory memory);
+
+  // Cancels what is queued, waits for chunks that run, joins the threads. Idempotent; any thread.
+  void close();
+
+  static constexpr int64_t kInlineNbytes = 256 << 10;
+
+ private:
+  Engine(std::shared_ptr<CompletionQueue> completions, std::shared_ptr<CopyPool> pool)
+      : completions_(std::move(completions)), pool_(std::move(pool)) {}
+
+  std::shared_ptr<Work> transfer(Memory from, Memory to, std::vector<Span> spans, size_t num_digests, uint32_t flags, bool local_is_from);
+
+  const std::shared_ptr<CompletionQueue> completions_;
+  const std::shared_ptr<CopyPool> pool_;
+  std::atomic<uint64_t> next_id_{1};
+};
+
+}  // namespace wt
