@@ -1,0 +1,50 @@
+"""Records carried inside messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wtransport.session.identity import Identity, MemberId, Publication, Term
+
+
+@dataclass(frozen=True)
+class MemberRecord:
+    """One member as the coordinator knows it; ``urls`` are its control listener's addresses, best first."""
+
+    member: MemberId
+    role: str
+    group: str
+    rank: int
+    world_size: int
+    name: str
+    urls: tuple[str, ...]
+    ordinal: tuple[int, int]
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """What one live member may claim at a time (P5)."""
+        return (self.role, self.group, self.rank, self.name)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A version that a member holds: ``kind`` is ``slot``, ``snapshot`` or ``reference``; ``parts`` the trainer ranks' parts it covers (P9)."""
+
+    identity: Identity
+    kind: str
+    parts: tuple[int, ...]
+    world_size: int
+    digest: int
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a member tells a coordinator that it joins or re-joins, so that a new one can rebuild the ledger (P6)."""
+
+    term: Term
+    publication: Publication
+    holdings: tuple[Holding, ...]
+    roster: tuple[MemberRecord, ...]
+    excluded: tuple[str, ...]
+    shown_seq: int
+    shown: Identity | None
