@@ -11,11 +11,11 @@
 
 namespace wt {
 
-enum class EventKind : int32_t { WorkSettled = 0, Liveness = 1 };
+enum class EventKind : int32_t { WorkSettled = 0, Liveness = 1, EndpointBroken = 2 };
 
 struct Event {
   EventKind kind;
-  uint64_t id;    // work id, or peer handle
+  uint64_t id;    // work id, peer handle, or endpoint id
   int32_t code;   // ErrCode, or LIVENESS_*
   int64_t value;  // bytes done, or age in nanoseconds
 };

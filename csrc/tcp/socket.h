@@ -12,49 +12,49 @@ namespace wt::tcp {
 
 // Result of one non-blocking call: bytes moved, or why none.
 struct IoResult {
-    enum class Kind { Moved, Again, Eof, Error };
-    Kind kind = Kind::Moved;
-    size_t nbytes = 0;
-    int error = 0;
+  enum class Kind { Moved, Again, Eof, Error };
+  Kind kind = Kind::Moved;
+  size_t nbytes = 0;
+  int error = 0;
 };
 
 // Owns the descriptor. All calls are non-blocking whatever the descriptor's own mode is.
 class Socket {
-public:
-    explicit Socket(int fd);
-    ~Socket();
-    Socket(Socket&& other) noexcept;
-    Socket(const Socket&) = delete;
-    Socket& operator=(const Socket&) = delete;
-    Socket& operator=(Socket&&) = delete;
+ public:
+  explicit Socket(int fd);
+  ~Socket();
+  Socket(Socket&& other) noexcept;
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  Socket& operator=(Socket&&) = delete;
 
-    [[nodiscard]] int fd() const { return fd_; }
-    IoResult send(std::span<const iovec> segments) const;
-    IoResult receive(std::span<iovec> segments) const;
+  [[nodiscard]] int fd() const { return fd_; }
+  IoResult send(std::span<const iovec> segments) const;
+  IoResult receive(std::span<iovec> segments) const;
 
-    // Both directions end; a thread that polls the socket wakes.
-    void shutdown() const;
-    // Ends our direction only, so that what was sent last still arrives.
-    void finish() const;
+  // Both directions end; a thread that polls the socket wakes.
+  void shutdown() const;
+  // Ends our direction only, so that what was sent last still arrives.
+  void finish() const;
 
-private:
-    int fd_;
+ private:
+  int fd_;
 };
 
 class Wake {
-public:
-    Wake();
-    ~Wake();
-    Wake(const Wake&) = delete;
-    Wake& operator=(const Wake&) = delete;
+ public:
+  Wake();
+  ~Wake();
+  Wake(const Wake&) = delete;
+  Wake& operator=(const Wake&) = delete;
 
-    [[nodiscard]] bool valid() const { return fd_ >= 0; }
-    void ring() const;
-    // Waits until the socket has one of `events` or somebody rang; takes the rings. Returns the socket's revents.
-    short wait(const Socket& socket, short events) const;
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  void ring() const;
+  // Waits until the socket has one of `events` or somebody rang; takes the rings. Returns the socket's revents.
+  short wait(const Socket& socket, short events) const;
 
-private:
-    int fd_;
+ private:
+  int fd_;
 };
 
 // "Connection reset by peer (errno 104)".
