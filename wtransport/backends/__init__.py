@@ -1,0 +1,4 @@
+"""Backends: what moves bytes between two members.
+
+``base`` is the seam; nothing above this package knows a backend by name.
+"""
