@@ -56,7 +56,7 @@ class TensorMeta:
             )
         if len(self.shape) > wire.MAX_DIMS or (self.shape and min(self.shape) < 0):
             raise WeightsError(
-                f"shape of {len(self.shape)} dimensions with a negative size, or too many dimensions",
+                f"not a shape: {len(self.shape)} dimensions, or a negative size",
                 tensor=self.name,
             )
         # Zero sizes count as one here: strides of an empty tensor are computed too, and may not
