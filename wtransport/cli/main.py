@@ -1,0 +1,62 @@
+"""``wtransport``: one line a command; a command's module is imported when it is called, so that help and version stay quick."""
+
+from __future__ import annotations
+
+import importlib
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="wtransport",
+    help="Moves model weights from trainers to generators, while both go on working.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"wtransport {_version()}")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return metadata.version("wtransport")
+    except metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _register(name: str, module: str, summary: str) -> None:
+    """Add the command *name*, which hands its arguments to the typer object ``app`` of *module*."""
+
+    def run(context: typer.Context) -> None:
+        command: typer.Typer = importlib.import_module(module).app
+        command(args=list(context.args), prog_name=f"wtransport {name}")
+
+    # The command's own parser sees every argument, --help included.
+    app.command(
+        name,
+        help=summary,
+        add_help_option=False,
+        context_settings={
+            "allow_extra_args": True,
+            "ignore_unknown_options": True,
+            "allow_interspersed_args": False,
+        },
+    )(run)
+
+
+_register("trace", "wtransport.cli.trace", "Show what a job's members did, from their flight records.")
+_register("doctor", "wtransport.cli.doctor", "Say what can run on this machine, and why not.")

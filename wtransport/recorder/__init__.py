@@ -1,0 +1,1 @@
+"""The flight recorder: what every operation of a member did, readable after ``kill -9``."""
