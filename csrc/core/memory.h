@@ -22,6 +22,7 @@ class Memory {
   explicit Memory(std::shared_ptr<const LocalRegion> local) : local_(std::move(local)) {}
   explicit Memory(std::shared_ptr<Mapping> mapping) : mapping_(std::move(mapping)) {}
 
+  bool empty() const { return !local_ && !mapping_; }
   int64_t nbytes() const { return local_ ? local_->nbytes() : mapping_ ? mapping_->nbytes() : 0; }
   bool writable() const { return local_ ? !local_->overlapping() : mapping_ && mapping_->writable(); }
   int64_t num_blocks() const { return local_ ? local_->num_blocks() : 1; }
