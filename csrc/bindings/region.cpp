@@ -71,8 +71,6 @@ void bind_region(nb::module_& m) {
   nb::class_<LocalRegion>(m, "LocalRegion",
                           "Private memory by reference, one block per tensor. Keeps nothing alive: its maker does.")
       .def(nb::new_(&local_region), "blocks"_a,
-           nb::sig("def __init__(self, blocks: collections.abc.Sequence[tuple[int, int, collections.abc.Sequence[int], "
-                   "collections.abc.Sequence[int]]]) -> None"),
            "blocks: (address, item size in bytes, shape, strides in bytes) of each. ValueError for a negative stride or size, an\n"
            "item size outside 1..16, or more than 16 dimensions.")
       .def_prop_ro("nbytes", &LocalRegion::nbytes, "Bytes of all blocks, serialised one after another.")

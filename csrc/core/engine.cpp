@@ -41,7 +41,7 @@ Result<std::shared_ptr<Engine>> Engine::create(int copy_threads) {
 Engine::~Engine() { close(); }
 
 std::shared_ptr<Work> Engine::new_work(int64_t nbytes, size_t num_digests) {
-  return std::make_shared<Work>(next_id_.fetch_add(1, std::memory_order_relaxed), nbytes, num_digests, completions_);
+  return std::make_shared<Work>(draw_id(), nbytes, num_digests, completions_);
 }
 
 std::shared_ptr<Work> Engine::refused_work(Status status, int64_t nbytes, size_t num_digests) {

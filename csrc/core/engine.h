@@ -26,6 +26,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const std::shared_ptr<CompletionQueue>& completions() const { return completions_; }
+  // An id for a work, or for anything else that reports to completions(); never given twice.
+  uint64_t draw_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
   // A work with a fresh id that reports to completions(); the caller carries it out and settles it.
   std::shared_ptr<Work> new_work(int64_t nbytes, size_t num_digests);
   // A work that is settled already, and whose event is not queued.
