@@ -39,8 +39,8 @@ from wtransport.session.messages.coordination import (
     View,
     Welcome,
     Withdraw,
-    WithdrawRequest,
     Withdrawn,
+    WithdrawRequest,
 )
 from wtransport.session.messages.peer import (
     Ahead,

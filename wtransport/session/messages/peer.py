@@ -42,10 +42,11 @@ class SourceManifest:
 
 @dataclass(frozen=True)
 class Want:
-    """Sink to source: what of that manifest I want from you, and how it lies in my slots."""
+    """Sink to source: what of that manifest I want from you; ``serial`` numbers my assignments, a Begin names the one it follows."""
 
     feed: str
     binding: int
+    serial: int
     source_digest: bytes
     manifest: object
     assignment: object
@@ -88,6 +89,7 @@ class Begin:
     rank: int
     world_size: int
     binding: int
+    serial: int
     slot: int
     generation: int
     credit_timeout_s: float

@@ -1,0 +1,103 @@
+"""One version on its way from a source to one sink, and the puts that deliveries belong to."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from wtransport.session.identity import Identity, MemberId
+from wtransport.session.outcomes import Outcome
+
+
+class DeliveryState(enum.Enum):
+    """How far a delivery is; it only moves down this list."""
+
+    UNREADY = "unready"
+    BEGUN = "begun"
+    WRITING = "writing"
+    PARTED = "parted"
+    SETTLED = "settled"
+
+
+@dataclass
+class Delivery:
+    """One version to one sink.
+
+    Attributes:
+        serves: True for a pull: its end is the sink's business, not the put's.
+        slot: The granted slot while the sink waits for PART or RETURN, else -1.
+        writing: Whether native work over the weights may be unsettled.
+    """
+
+    number: int
+    put: int
+    sink: MemberId
+    deadline: float
+    serves: bool = False
+    state: DeliveryState = DeliveryState.UNREADY
+    slot: int = -1
+    generation: int = 0
+    writing: bool = False
+    outcome: Outcome | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still under way."""
+        return self.state is not DeliveryState.SETTLED
+
+
+class PutState(enum.Enum):
+    """How far a put is."""
+
+    ADMITTING = "admitting"
+    DELIVERING = "delivering"
+    FINISHING = "finishing"
+    HELD = "held"
+    ENDED = "ended"
+
+
+@dataclass
+class Put:
+    """One version of this source: under way, or held for those who come later.
+
+    Attributes:
+        kind: What it is held as once settled: ``reference``, ``snapshot``, ``slot``, or ``none``.
+        manifest: Digest of the source manifest it follows.
+        withdrawing: Cancelled by its user; the coordinator's word decides whether it stands (P3).
+    """
+
+    number: int
+    version: int
+    feed: str
+    manifest: bytes
+    kind: str
+    rewind: bool = False
+    identity: Identity | None = None
+    state: PutState = PutState.ADMITTING
+    deadline: float = 0.0
+    deliveries: dict[MemberId, Delivery] = field(default_factory=dict)
+    outcomes: dict[MemberId, Outcome] = field(default_factory=dict)
+    digest: int | None = None
+    asked_digest: bool = False
+    withdrawing: bool = False
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass
+class SinkLink:
+    """What a source knows of one sink.
+
+    Attributes:
+        linked: The data endpoint is up.
+        binding: The sink's binding, 0 before it has bound.
+        plans: By feed, the (serial, source manifest digest) a plan is ready for.
+        mismatch: Why the sink's binding does not fit, by feed.
+        credit: (slot, generation) that may be used for the next version.
+    """
+
+    member: MemberId
+    linked: bool = False
+    binding: int = 0
+    plans: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    mismatch: dict[str, str] = field(default_factory=dict)
+    credit: tuple[int, int] | None = None

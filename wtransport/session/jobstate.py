@@ -1,0 +1,207 @@
+"""What a coordinator knows of its job, and how that state changes and is told to the members."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from wtransport.session import actions as act
+from wtransport.session import messages as msg
+from wtransport.session.groups import Group
+from wtransport.session.identity import NO_PUBLICATION, Identity, MemberId, Publication, Term
+from wtransport.session.ledger import Ledger, VersionState
+from wtransport.session.roster import Roster
+
+
+class JobState:
+    """The job's roster, ledger, groups and publication.
+
+    Args:
+        incarnation: 128 random bits of this start, 32 hex digits.
+        rebuild_s: How long the members of a declared roster are waited for (P6).
+        answer_timeout_s: How long sinks may take to answer a withdrawal.
+    """
+
+    def __init__(self, incarnation: str, *, rebuild_s: float, answer_timeout_s: float) -> None:
+        self.out: list[act.Action] = []
+        self.term = Term(1, incarnation)
+        self.roster = Roster()
+        self.ledger = Ledger()
+        self.groups: dict[str, Group] = {}
+        self.publication: Publication = NO_PUBLICATION
+        self.trainers: tuple[MemberId, ...] = ()
+        self.dropped: Counter[str] = Counter()
+        self._n = 0
+        self._rewound_to: int | None = None
+        self._last: dict[int, int] = {}
+        self._declared: dict[MemberId, Publication] = {}
+        self._expected: set[MemberId] = set()
+        self._rebuild_deadline: float | None = None
+        self._queued: list[Callable[[float], None]] = []
+        self._rebuild_s = rebuild_s
+        self._answer_timeout_s = answer_timeout_s
+
+    def _take_term(self, counter: int) -> None:
+        self.term = Term(counter, self.term.incarnation)
+        self._n = 0
+        self._send_all((member, msg.NewTerm(self.term)) for member in self.roster.members)
+
+    def _declare(self, record: msg.MemberRecord, declaration: msg.Declaration, now: float) -> None:
+        self._declared[record.member] = declaration.publication
+        for holding in declaration.holdings:
+            self.ledger.hold(record.member, holding)
+        group = self._group(record)
+        if group is not None:
+            group.join(record.rank, record.member, declaration.shown_seq, declaration.shown)
+        if record.role == "generator":
+            self._offer(record.member)
+        self._step_groups()
+
+    def _open(self, now: float) -> None:
+        """The roster is back, or had its time: what waited is done in the order it came."""
+        self._rebuild_deadline = None
+        self._expected.clear()
+        self._run_queued(now)
+
+    def _run_queued(self, now: float) -> None:
+        queued, self._queued = self._queued, []
+        for call in queued:
+            call(now)
+
+    def _begin_publication(self, now: float) -> None:
+        trainers = self.roster.complete_trainers()
+        if not trainers or trainers == self.trainers or self._rebuild_deadline is not None:
+            return
+        declared = {self._declared.get(member, NO_PUBLICATION) for member in trainers}
+        if len(declared) == 1 and (publication := declared.pop()) > max(self.publication, NO_PUBLICATION):
+            # P6: the same incarnations re-declared one publication: puts already admitted go on in it.
+            self.trainers, self.publication = trainers, publication
+            self._last = {}
+            self._send_publication()
+            self._run_queued(now)
+        else:
+            self._start_publication(trainers, rewind_to=None, now=now)
+
+    def _start_publication(self, trainers: tuple[MemberId, ...], *, rewind_to: int | None, now: float) -> None:
+        self._n += 1
+        floor = max([self.publication, *self._declared.values()])
+        if Publication(self.term.counter, self._n) <= floor:
+            self._n = floor.n + 1
+        self.publication = Publication(self.term.counter, self._n)
+        self.trainers = trainers
+        self._rewound_to = rewind_to
+        self._last = {}
+        for member in trainers:
+            self._declared[member] = self.publication
+        self._send_publication()
+        self._notice("publication", "", rewind_to, f"publication {self.publication} of {len(trainers)} trainer rank(s)")
+        self._run_queued(now)
+
+    def _send_publication(self) -> None:
+        begun = msg.PublicationBegun(self.publication, self.trainers, self._rewound_to is not None)
+        self._send_all((member, begun) for member in self.roster.members)
+
+    def _lowers(self, message: msg.PutRequest) -> bool:
+        """Whether a rewind must begin a publication: not when another rank of the same rewind has begun it."""
+        if self._rewound_to == message.version and message.rank not in self._last:
+            return False
+        held = self.ledger.newest_available()
+        highest = max([*self._last.values(), held.identity.version if held is not None else -1])
+        return message.version <= highest
+
+    def _admission(self, message: msg.PutRequest) -> object:
+        identity = Identity(self.publication, message.version)
+        state = self.ledger.versions.get(identity)
+        committed = state if state is not None and state.committed else self.ledger.committed_version(message.version)
+        if committed is not None and not message.rewind and (state is None or message.rank in state.ranks):
+            return self._known(message, committed)
+        if state is not None and message.rank in state.ranks:
+            why = "was withdrawn; the number is dead in this publication" if state.dead else "is put or in flight already"
+            return msg.PutRefused(message.request, "version", f"version {message.version} {why}")
+        last = self._last.get(message.rank, -1)
+        if message.version <= last:
+            return msg.PutRefused(message.request, "version", f"version {message.version} is not above {last}, the last one put")
+        if state is not None and state.dead:
+            return msg.PutRefused(message.request, "withdrawn", f"version {message.version} was withdrawn by {state.withdrawn_by}")
+        highest = max(self._last.values(), default=-1)
+        if state is None and message.version < highest:
+            others = {rank: version for rank, version in self._last.items() if rank != message.rank}
+            text = f"rank {message.rank} puts version {message.version}, other ranks went on to {others}"
+            return msg.PutRefused(message.request, "version", text)
+        return msg.PutAdmitted(message.request, identity)
+
+    def _known(self, message: msg.PutRequest, committed: VersionState) -> object:
+        """P3: a committed version is a no-op with the same digest and an error with another."""
+        if message.digest is None:
+            return msg.PutKnown(message.request, committed.identity, True)
+        if committed.digests.get(message.rank, message.digest) == message.digest and message.rank in committed.digests:
+            return msg.PutKnown(message.request, committed.identity, False)
+        text = f"version {message.version} is committed with other bytes, or its digest is not known; put a higher version, or rewind=True"
+        return msg.PutRefused(message.request, "version", text)
+
+    def _withdraw(self, state: VersionState, by: str, now: float) -> None:
+        state.withdrawn_by = by
+        state.awaiting = {record.member for record in self.roster.generators}
+        state.withdraw_deadline = now + self._answer_timeout_s
+        self._send_all((member, msg.Withdraw(state.identity)) for member in sorted(state.awaiting))
+        self._conclude_withdrawal(state)
+
+    def _withdrawal_answer(self, state: VersionState, member: MemberId, *, installed: bool, now: float) -> None:
+        state.awaiting.discard(member)
+        state.installed = state.installed or installed
+        self._conclude_withdrawal(state)
+
+    def _conclude_withdrawal(self, state: VersionState) -> None:
+        if state.awaiting or state.withdraw_deadline is None:
+            return
+        state.withdraw_deadline = None
+        state.dead = not state.installed
+        if state.dead:
+            state.holders.clear()
+        withdrawn = msg.Withdrawn(state.identity, state.withdrawn_by, state.installed)
+        self._send_all((member, withdrawn) for member in self.trainers)
+        self._notice("withdrawn" if state.dead else "withdrawal refused", "", state.identity.version, state.withdrawn_by)
+
+    def _announce(self, state: VersionState, *, again: bool = False) -> None:
+        """Tell sinks that do not hold it; once when it becomes available, again when every rank's put is in."""
+        if state.available and (again or not state.announced) and state is self.ledger.newest_available():
+            state.announced = True
+            message = msg.Available(state.identity, state.whole, state.parts)
+            self._send_all((item.member, message) for item in self.roster.generators if item.member not in state.holders)
+
+    def _offer(self, member: MemberId) -> None:
+        """The newest available version, for a sink that is new, bound anew, or behind."""
+        state = self.ledger.newest_available()
+        if state is not None and member not in state.holders:
+            self.out.append(act.Send(member, msg.Available(state.identity, state.whole, state.parts)))
+
+    def _unavailable(self, state: VersionState) -> None:
+        self._notice("unavailable", "", state.identity.version, "its last holder is gone")
+        self._send_all((item.member, msg.Unavailable(state.identity)) for item in self.roster.generators)
+        newest = self.ledger.newest_available()
+        if newest is not None:
+            newest.announced = False
+            self._announce(newest)
+
+    def _announce_view(self) -> None:
+        excluded = tuple(sorted(self.roster.excluded))
+        view = msg.View(self.roster.view, tuple(self.roster.members.values()), excluded)
+        self._send_all((member, view) for member in self.roster.members)
+
+    def _notice(self, kind: str, name: str, version: int | None, detail: str) -> None:
+        notice = msg.EventNotice(kind, name, version, detail)
+        self.out.append(act.Emit(notice))
+        self._send_all((member, notice) for member in self.roster.members)
+
+    def _group(self, record: msg.MemberRecord) -> Group | None:
+        if record.role != "generator" or record.world_size < 2:
+            return None
+        return self.groups.setdefault(record.group, Group(record.world_size))
+
+    def _step_groups(self) -> None:
+        if self._rebuild_deadline is None:
+            for group in self.groups.values():
+                self._send_all(group.step())
+
+    def _send_all(self, messages: Iterable[tuple[MemberId, object]]) -> None:
+        self.out += [act.Send(member, message) for member, message in messages]

@@ -1,0 +1,58 @@
+"""Versions on their way into a sink: landing in a slot, or waiting for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wtransport.session.identity import Identity, MemberId
+
+
+@dataclass
+class Landing:
+    """One version landing in one slot.
+
+    Attributes:
+        parted: Ranks whose part is written, of those that began.
+        followers: Sources of other feeds that offered the same version meanwhile: they learn how it ends, and write nothing.
+    """
+
+    identity: Identity
+    feed: str
+    world_size: int
+    slot: int
+    generation: int
+    begun: dict[int, MemberId] = field(default_factory=dict)
+    parted: set[int] = field(default_factory=set)
+    followers: set[MemberId] = field(default_factory=set)
+    verifying: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether every rank's part is written (P3)."""
+        return len(self.parted) == self.world_size
+
+    def parties(self) -> set[MemberId]:
+        """Everyone who waits for the result."""
+        return set(self.begun.values()) | self.followers
+
+
+@dataclass
+class Waiting:
+    """One version that has begun and has no slot yet; ``behind`` at the deadline unless it is overtaken (P2)."""
+
+    identity: Identity
+    feed: str
+    world_size: int
+    deadline: float
+    begun: dict[int, MemberId] = field(default_factory=dict)
+    superseded: bool = False
+
+
+@dataclass
+class PullState:
+    """A pull under way: the members asked, when to try others, and how often it was tried."""
+
+    identity: Identity
+    members: tuple[MemberId, ...]
+    deadline: float
+    asked: bool = False

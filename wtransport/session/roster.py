@@ -1,0 +1,86 @@
+"""Who is in the job, and who may come in (P5, P6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wtransport.session.identity import MemberId
+from wtransport.session.messages import Join, MemberRecord, Refused
+
+
+@dataclass
+class Roster:
+    """Live members, names that are excluded, and incarnations that may not come back.
+
+    Attributes:
+        view: Rises with every change; informational.
+        gone: Incarnations that were lost, fenced or excluded: a living process behind one redraws it before it joins again (P5).
+    """
+
+    members: dict[MemberId, MemberRecord] = field(default_factory=dict)
+    bindings: dict[MemberId, int] = field(default_factory=dict)
+    excluded: dict[str, str] = field(default_factory=dict)
+    gone: set[MemberId] = field(default_factory=set)
+    view: int = 0
+    _ordinal: int = 0
+
+    def refusal(self, join: Join) -> Refused | None:
+        """Why *join* cannot be admitted, or None."""
+        if join.name in self.excluded:
+            return Refused("fenced", f"{join.name} is excluded: {self.excluded[join.name]}", "admit it first", True)
+        if join.member in self.gone or join.member in self.members:
+            return Refused("fenced", "this incarnation is no longer a member", "join under a new incarnation", True)
+        if join.role not in ("trainer", "generator") or join.world_size < 1 or not 0 <= join.rank < join.world_size:
+            return Refused("join_refused", f"rank {join.rank} of {join.world_size} as {join.role} is not possible", "", False)
+        peers = [item for item in self.members.values() if (item.role, item.group) == (join.role, join.group)]
+        if join.role == "trainer":
+            peers = self.trainers
+        others = [item for item in peers if item.world_size != join.world_size]
+        if others and (join.role == "trainer" or join.group):
+            names = ", ".join(f"{item.name} (rank {item.rank} of {item.world_size})" for item in others[:5])
+            return Refused("join_refused", f"{join.name} says world_size={join.world_size}, but there are {names}", "give all the same", False)
+        same = [item for item in peers if item.rank == join.rank and item.name != join.name and (join.role == "trainer" or join.group)]
+        if same:
+            return Refused("join_refused", f"rank {join.rank} is taken by {same[0].name}", "give each rank once", False)
+        return None
+
+    def rivals(self, join: Join) -> list[MemberId]:
+        """Live members under the same (role, group, rank, name): the newcomer has the higher ordinal, they are fenced (P5)."""
+        key = (join.role, join.group, join.rank, join.name)
+        return [member for member, item in self.members.items() if item.key == key]
+
+    def admit(self, join: Join, term: int) -> MemberRecord:
+        """Add the member under the next ordinal."""
+        self._ordinal += 1
+        record = MemberRecord(
+            join.member, join.role, join.group, join.rank, join.world_size, join.name, join.urls, (term, self._ordinal)
+        )
+        self.members[join.member] = record
+        self.view += 1
+        return record
+
+    def remove(self, member: MemberId) -> MemberRecord | None:
+        """Take the member out for good: this incarnation does not come back."""
+        record = self.members.pop(member, None)
+        self.bindings.pop(member, None)
+        if record is not None:
+            self.gone.add(member)
+            self.view += 1
+        return record
+
+    @property
+    def trainers(self) -> list[MemberRecord]:
+        """Trainers by rank."""
+        return sorted((item for item in self.members.values() if item.role == "trainer"), key=lambda item: item.rank)
+
+    @property
+    def generators(self) -> list[MemberRecord]:
+        """Generators in order of admission."""
+        return sorted((item for item in self.members.values() if item.role == "generator"), key=lambda item: item.ordinal)
+
+    def complete_trainers(self) -> tuple[MemberId, ...]:
+        """The trainers' incarnations if every rank is here, else empty."""
+        trainers = self.trainers
+        if trainers and [item.rank for item in trainers] == list(range(trainers[0].world_size)):
+            return tuple(item.member for item in trainers)
+        return ()
