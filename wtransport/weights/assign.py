@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from wtransport.errors import ProtocolError
 from wtransport.weights import wire
+from wtransport.weights.box import Box
 from wtransport.weights.dtypes import ITEMSIZE
 from wtransport.weights.manifest import Manifest, TensorMeta, wire_digest
 from wtransport.weights.mismatch import check_sources, check_wanted, raise_uncovered
@@ -16,7 +17,6 @@ from wtransport.weights.mismatch import check_sources, check_wanted, raise_uncov
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wtransport.weights.box import Box
 
 _WIRE_FORMAT = 1
 # A tensor under this goes to one replica whole: more spans would cost more than the better balance
@@ -92,9 +92,7 @@ class _Cell:
     holders: tuple[int, ...]
 
 
-def assign(
-    sources: Sequence[Manifest], wanted: Manifest, *, allow_extra: bool = False
-) -> tuple[Assignment, ...]:
+def assign(sources: Sequence[Manifest], wanted: Manifest, *, allow_extra: bool = False) -> tuple[Assignment, ...]:
     """Share the bytes of *wanted* out among *sources*, the same way on every member that asks.
 
     Args:
@@ -128,11 +126,7 @@ def _cells(manifests: list[Manifest], members: list[list[int]], wanted: Manifest
     for tensor, meta in enumerate(wanted.canonical):
         if not meta.nbytes:
             continue
-        held = tuple(
-            (index, found.box)
-            for index, manifest in enumerate(manifests)
-            if (found := manifest.by_name.get(meta.name))
-        )
+        held = tuple((index, found.box) for index, manifest in enumerate(manifests) if (found := manifest.by_name.get(meta.name)))
         pattern = (meta.box, held)
         parts = patterns.get(pattern)
         if parts is None:
@@ -166,18 +160,14 @@ def _decompose(wanted: Box, held: tuple[tuple[int, Box], ...]) -> list[tuple[Box
     return cells
 
 
-def _share(
-    cells: list[_Cell], members: list[tuple[int, ...]], wanted: Manifest, num_sources: int
-) -> tuple[Assignment, ...]:
+def _share(cells: list[_Cell], members: list[tuple[int, ...]], wanted: Manifest, num_sources: int) -> tuple[Assignment, ...]:
     loads = [0] * num_sources
     boxes: list[list[tuple[int, Box]]] = [[] for _ in range(num_sources)]
     ranks_of: dict[tuple[int, ...], tuple[int, ...]] = {}
     shared: list[_Cell] = []
     for cell in cells:
         if cell.holders not in ranks_of:
-            ranks_of[cell.holders] = tuple(
-                sorted(rank for holder in cell.holders for rank in members[holder])
-            )
+            ranks_of[cell.holders] = tuple(sorted(rank for holder in cell.holders for rank in members[holder]))
         ranks = ranks_of[cell.holders]
         if len(ranks) > 1:
             shared.append(cell)
@@ -196,9 +186,7 @@ def _share(
         for rank, box in _split(cell, ranks, loads):
             loads[rank] += box.volume * (cell.nbytes // cell.box.volume)
             boxes[rank].append((cell.tensor, box))
-    return tuple(
-        Assignment(tuple(sorted(own)), load) for own, load in zip(boxes, loads, strict=True)
-    )
+    return tuple(Assignment(tuple(sorted(own)), load) for own, load in zip(boxes, loads, strict=True))
 
 
 def _split(cell: _Cell, ranks: tuple[int, ...], loads: list[int]) -> list[tuple[int, Box]]:
@@ -211,17 +199,11 @@ def _split(cell: _Cell, ranks: tuple[int, ...], loads: list[int]) -> list[tuple[
     chosen = sorted(order[:filled])
     sizes = cell.box.sizes
     # The outermost dimension with a row for everyone keeps each piece in few spans.
-    dim = next(
-        (place for place, size in enumerate(sizes) if size >= filled), sizes.index(max(sizes))
-    )
+    dim = next((place for place, size in enumerate(sizes) if size >= filled), sizes.index(max(sizes)))
     pieces, start, given = [], 0, 0
     for place, rank in enumerate(chosen):
         given += total // filled - loads[rank]
-        stop = (
-            sizes[dim]
-            if place == filled - 1
-            else max(start, min(sizes[dim], given * sizes[dim] // cell.nbytes))
-        )
+        stop = sizes[dim] if place == filled - 1 else max(start, min(sizes[dim], given * sizes[dim] // cell.nbytes))
         if stop > start:
             pieces.append((rank, cell.box.cut(dim, start, stop)))
         start = stop

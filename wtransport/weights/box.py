@@ -27,9 +27,7 @@ class Box:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.offsets) != len(self.sizes) or (
-            self.sizes and (min(self.sizes) < 0 or min(self.offsets) < 0)
-        ):
+        if len(self.offsets) != len(self.sizes) or (self.sizes and (min(self.sizes) < 0 or min(self.offsets) < 0)):
             raise WeightsError(f"not a box: offsets {self.offsets} and sizes {self.sizes}")
 
     @classmethod
@@ -58,9 +56,7 @@ class Box:
 
     def within(self, shape: tuple[int, ...]) -> bool:
         """Whether every edge of this box, of empty ones too, lies in a tensor of *shape*."""
-        return len(shape) == len(self.sizes) and all(
-            end <= size for end, size in zip(self.ends, shape, strict=True)
-        )
+        return len(shape) == len(self.sizes) and all(end <= size for end, size in zip(self.ends, shape, strict=True))
 
     def contains(self, other: Box) -> bool:
         """Whether every element of *other* is one of this box."""
@@ -73,9 +69,7 @@ class Box:
             WeightsError: If the two differ in their number of dimensions.
         """
         if len(self.sizes) != len(other.sizes):
-            raise WeightsError(
-                f"boxes of {self.ndim} and {other.ndim} dimensions cannot be compared"
-            )
+            raise WeightsError(f"boxes of {self.ndim} and {other.ndim} dimensions cannot be compared")
         if self == other:
             return self if self.volume else None
         offsets = tuple(map(max, self.offsets, other.offsets))
@@ -112,10 +106,4 @@ class Box:
         return Box(tuple(offsets), tuple(sizes))
 
     def __str__(self) -> str:
-        return (
-            "["
-            + ", ".join(
-                f"{offset}:{end}" for offset, end in zip(self.offsets, self.ends, strict=True)
-            )
-            + "]"
-        )
+        return "[" + ", ".join(f"{offset}:{end}" for offset, end in zip(self.offsets, self.ends, strict=True)) + "]"

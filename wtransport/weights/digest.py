@@ -46,7 +46,7 @@ def weight(word: int) -> int:
 
 
 def reference(data: bytes, position: int) -> int:
-    """Return the digest of *data* that lies at byte *position* of its global tensor, in plain Python.
+    """Return the digest of *data* at byte *position* of its global tensor, in plain Python.
 
     This is the definition, byte by byte; :func:`digest_bytes` is the one to use.
     """
@@ -100,9 +100,9 @@ def digest_box(array: npt.NDArray[np.generic], shape: tuple[int, ...], box: Box)
     for first in range(0, len(positions), rows):
         places = positions[first : first + rows, None] + np.arange(run, dtype=np.int64)
         part = flat[first * run : first * run + places.size].astype(np.uint64)
-        place = places.reshape(-1).astype(np.uint64)
-        shifted = part << (place % np.uint64(_WORD) * np.uint64(8))
-        total += int((shifted * _weights(place // np.uint64(_WORD))).sum(dtype=np.uint64))
+        byte: Words = places.reshape(-1).astype(np.uint64)
+        shifted = part << (byte % np.uint64(_WORD) * np.uint64(8))
+        total += int((shifted * _weights(byte // np.uint64(_WORD))).sum(dtype=np.uint64))
     return total & _MASK
 
 

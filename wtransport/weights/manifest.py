@@ -64,9 +64,7 @@ class TensorMeta:
         if math.prod([size or 1 for size in self.shape]) * itemsize(self.dtype) >= wire.MAX_NBYTES:
             raise WeightsError(f"shape {self.shape} of {self.dtype} is too large", tensor=self.name)
         if not self.box.is_whole(self.shape) and not self.box.within(self.shape):
-            raise WeightsError(
-                f"box {self.box} does not lie in shape {self.shape}", tensor=self.name
-            )
+            raise WeightsError(f"box {self.box} does not lie in shape {self.shape}", tensor=self.name)
 
     @classmethod
     def full(cls, name: str, dtype: str, shape: tuple[int, ...], storage: int) -> Self:
@@ -97,9 +95,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if len(self.tensors) > wire.MAX_TENSORS:
-            raise WeightsError(
-                f"{len(self.tensors)} tensors; at most {wire.MAX_TENSORS} are allowed"
-            )
+            raise WeightsError(f"{len(self.tensors)} tensors; at most {wire.MAX_TENSORS} are allowed")
         ordered = sorted(self.tensors, key=lambda meta: meta.name)
         _check_unique(ordered)
         object.__setattr__(self, "tensors", tuple(_number_storages(ordered)))
@@ -167,22 +163,14 @@ class Manifest:
         version, dtypes, rows = wire.sequence(value, "manifest", at_most=3, exactly=3)
         if version != _WIRE_FORMAT or isinstance(version, bool):
             raise ProtocolError(f"manifest: this member reads format {_WIRE_FORMAT} only")
-        names = [
-            wire.text(name, "dtype", max_nbytes=32)
-            for name in wire.sequence(dtypes, "dtypes", at_most=len(ITEMSIZE))
-        ]
-        metas = [
-            _read_row(row, names)
-            for row in wire.sequence(rows, "tensors", at_most=wire.MAX_TENSORS)
-        ]
+        names = [wire.text(name, "dtype", max_nbytes=32) for name in wire.sequence(dtypes, "dtypes", at_most=len(ITEMSIZE))]
+        metas = [_read_row(row, names) for row in wire.sequence(rows, "tensors", at_most=wire.MAX_TENSORS)]
         try:
             manifest = cls(tuple(metas))
         except WeightsError as error:
             raise ProtocolError(f"manifest: {error.message}", tensor=error.tensor) from error
         if any(read is not kept for read, kept in zip(metas, manifest.tensors, strict=True)):
-            raise ProtocolError(
-                "manifest: names are not sorted, or storages not numbered in that order"
-            )
+            raise ProtocolError("manifest: names are not sorted, or storages not numbered in that order")
         return manifest
 
 
@@ -241,8 +229,4 @@ def _number_storages(ordered: Iterable[TensorMeta]) -> Iterable[TensorMeta]:
                 f"{meta.name} is tied to {leader.name} but differs in dtype, shape or box",
                 tensor=meta.name,
             )
-        yield (
-            meta
-            if place == meta.storage
-            else TensorMeta(meta.name, meta.dtype, meta.shape, meta.box, place)
-        )
+        yield (meta if place == meta.storage else TensorMeta(meta.name, meta.dtype, meta.shape, meta.box, place))

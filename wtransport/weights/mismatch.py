@@ -73,16 +73,8 @@ def check_wanted(
     missing = [meta.name for meta in wanted.tensors if meta.name not in held]
     extra = [] if allow_extra else sorted(name for name in held if name not in wanted.by_name)
     both = [(meta, held[meta.name]) for meta in wanted.tensors if meta.name in held]
-    shapes = [
-        (want.name, f"{want.shape} wanted, {have.shape} held")
-        for want, have in both
-        if want.shape != have.shape
-    ]
-    dtypes = [
-        (want.name, f"{want.dtype} wanted, {have.dtype} held")
-        for want, have in both
-        if want.dtype != have.dtype
-    ]
+    shapes = [(want.name, f"{want.shape} wanted, {have.shape} held") for want, have in both if want.shape != have.shape]
+    dtypes = [(want.name, f"{want.dtype} wanted, {have.dtype} held") for want, have in both if want.dtype != have.dtype]
     kinds = (
         ("held by no trainer", [(name, "") for name in missing]),
         ("not wanted by the generator", [(name, "") for name in extra]),
@@ -98,15 +90,11 @@ def check_wanted(
         raise ManifestMismatchError(
             f"what the generator wants is not what the trainers hold: {'; '.join(found)}",
             tensor=next(entries[0][0] for _, entries in kinds if entries),
-            hint=_hint(
-                missing, [name for name in held if name not in wanted.by_name], extra, dtypes
-            ),
+            hint=_hint(missing, [name for name in held if name not in wanted.by_name], extra, dtypes),
         )
 
 
-def raise_uncovered(
-    uncovered: Sequence[tuple[TensorMeta, Box]], members: Sequence[Sequence[int]]
-) -> None:
+def raise_uncovered(uncovered: Sequence[tuple[TensorMeta, Box]], members: Sequence[Sequence[int]]) -> None:
     """Raise for wanted boxes that no source holds.
 
     Raises:
@@ -134,28 +122,18 @@ def _broken_ties(
         for index, manifest in enumerate(manifests):
             own = [manifest.by_name.get(name) for name in names if name in held]
             if any(own) and (None in own or len({meta.storage for meta in own if meta}) > 1):
-                found.append(
-                    (names[0], f"with {', '.join(names[1:_LISTED])} at {_rank(members[index])}")
-                )
+                found.append((names[0], f"with {', '.join(names[1:_LISTED])} at {_rank(members[index])}"))
                 break
     return found
 
 
-def _hint(
-    missing: Sequence[str], unwanted: Iterable[str], extra: Sequence[str], dtypes: Sequence[object]
-) -> str:
+def _hint(missing: Sequence[str], unwanted: Iterable[str], extra: Sequence[str], dtypes: Sequence[object]) -> str:
     left = set(unwanted)
     for prefix in _PREFIXES:
         if missing and all(prefix + name in left for name in missing):
-            return (
-                f"the trainers' names are the generator's with {prefix!r} in front: rename one side"
-            )
-        if missing and all(
-            name.startswith(prefix) and name[len(prefix) :] in left for name in missing
-        ):
-            return (
-                f"the generator's names are the trainers' with {prefix!r} in front: rename one side"
-            )
+            return f"the trainers' names are the generator's with {prefix!r} in front: rename one side"
+        if missing and all(name.startswith(prefix) and name[len(prefix) :] in left for name in missing):
+            return f"the generator's names are the trainers' with {prefix!r} in front: rename one side"
     if missing:
         return "put every wanted name, under the generator's names, or bind fewer"
     if extra:
@@ -166,9 +144,7 @@ def _hint(
 
 
 def _listing(entries: Sequence[tuple[str, str]]) -> str:
-    shown = ", ".join(
-        f"{name} ({detail})" if detail else name for name, detail in entries[:_LISTED]
-    )
+    shown = ", ".join(f"{name} ({detail})" if detail else name for name, detail in entries[:_LISTED])
     return shown + (f" and {len(entries) - _LISTED} more" if len(entries) > _LISTED else "")
 
 

@@ -90,23 +90,15 @@ def make_plan(source: Manifest, wanted: Manifest, assignment: Assignment) -> Pla
             raise ProtocolError(f"assignment: tensor {tensor} of {len(canonical)}")
         want = canonical[tensor]
         have = source.by_name.get(want.name)
-        if (
-            have is None
-            or (have.dtype, have.shape) != (want.dtype, want.shape)
-            or box.ndim != len(want.shape)
-        ):
-            raise ProtocolError(
-                "assignment: not held by this source as it is wanted", tensor=want.name
-            )
+        if have is None or (have.dtype, have.shape) != (want.dtype, want.shape) or box.ndim != len(want.shape):
+            raise ProtocolError("assignment: not held by this source as it is wanted", tensor=want.name)
         row = (have.storage, tensor, ITEMSIZE[want.dtype], have.box, want.box, box, want.shape)
         groups.setdefault(box.ndim, []).append(row)
     tables = [_spans(rows, layout) for rows in groups.values()]
     spans = _merge(np.concatenate(tables)) if tables else np.zeros((0, 6), dtype=np.int64)
     nbytes = int(spans[:, NBYTES].sum())
     if nbytes != assignment.nbytes:
-        raise ProtocolError(
-            f"assignment: states {assignment.nbytes} bytes, its boxes have {nbytes}"
-        )
+        raise ProtocolError(f"assignment: states {assignment.nbytes} bytes, its boxes have {nbytes}")
     return Plan(spans, len(canonical), nbytes, (source.digest, wanted.digest, assignment.digest))
 
 
@@ -122,9 +114,7 @@ def buckets(spans: Ints, bucket_nbytes: int) -> list[Ints]:
         WeightsError: If *bucket_nbytes* is below 16.
     """
     if bucket_nbytes < _SMALL_CUT_NBYTES:
-        raise WeightsError(
-            f"a bucket holds at least {_SMALL_CUT_NBYTES} bytes, not {bucket_nbytes}"
-        )
+        raise WeightsError(f"a bucket holds at least {_SMALL_CUT_NBYTES} bytes, not {bucket_nbytes}")
     spans = _split(spans, bucket_nbytes)
     ends = np.cumsum(spans[:, NBYTES])
     tables = []
@@ -153,9 +143,7 @@ def _split(spans: Ints, bucket_nbytes: int) -> Ints:
     return cut
 
 
-def _spans(
-    rows: list[tuple[int, int, int, Box, Box, Box, tuple[int, ...]]], layout: SlotLayout
-) -> Ints:
+def _spans(rows: list[tuple[int, int, int, Box, Box, Box, tuple[int, ...]]], layout: SlotLayout) -> Ints:
     # All of one number of dimensions: arithmetic over all tensors at once, not a loop over them.
     block = np.array([row[0] for row in rows], dtype=np.int64)
     tensor = np.array([row[1] for row in rows], dtype=np.int64)
@@ -165,12 +153,7 @@ def _spans(
     part_at, part = _columns([row[5] for row in rows])
     shape = np.array([row[6] for row in rows], dtype=np.int64).reshape(part.shape)
     ends = part_at + part
-    inside = (
-        (part_at >= have_at)
-        & (ends <= have_at + have)
-        & (part_at >= want_at)
-        & (ends <= want_at + want)
-    )
+    inside = (part_at >= have_at) & (ends <= have_at + have) & (part_at >= want_at) & (ends <= want_at + want)
     if not inside.all() or (part == 0).any():
         raise ProtocolError("assignment: a box is empty, or not held, or not wanted")
     # Bytes run on through the trailing dimensions that are whole in the global shape (and so in all
@@ -225,9 +208,7 @@ def _strides(sizes: Ints, item: Ints) -> Ints:
 def _merge(spans: Ints) -> Ints:
     """Sort by tensor and position, and join neighbours that are contiguous on all three sides."""
     keys = spans[:, TENSOR], spans[:, POSITION]
-    sorted_already = (keys[0][1:] > keys[0][:-1]) | (
-        (keys[0][1:] == keys[0][:-1]) & (keys[1][1:] > keys[1][:-1])
-    )
+    sorted_already = (keys[0][1:] > keys[0][:-1]) | ((keys[0][1:] == keys[0][:-1]) & (keys[1][1:] > keys[1][:-1]))
     if not sorted_already.all():
         spans = spans[np.lexsort((keys[1], keys[0]))]
     before, after = spans[:-1], spans[1:]

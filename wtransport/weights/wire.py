@@ -15,19 +15,13 @@ MAX_NAME_NBYTES: Final = 4096
 MAX_NBYTES: Final = 1 << 60
 
 
-def sequence(
-    value: object, what: str, *, at_most: int, exactly: int | None = None
-) -> list[object] | tuple[object, ...]:
+def sequence(value: object, what: str, *, at_most: int, exactly: int | None = None) -> list[object] | tuple[object, ...]:
     """Return *value* if it is a list or tuple of an allowed length.
 
     Raises:
         ProtocolError: If it is not.
     """
-    if (
-        not isinstance(value, list | tuple)
-        or len(value) > at_most
-        or (exactly is not None and len(value) != exactly)
-    ):
+    if not isinstance(value, list | tuple) or len(value) > at_most or (exactly is not None and len(value) != exactly):
         wanted = f"exactly {exactly}" if exactly is not None else f"at most {at_most}"
         raise ProtocolError(f"{what}: expected a list of {wanted} entries, got {_describe(value)}")
     return value
@@ -51,9 +45,7 @@ def text(value: object, what: str, *, max_nbytes: int) -> str:
         ProtocolError: If it is not.
     """
     if type(value) is not str or len(value) > max_nbytes:
-        raise ProtocolError(
-            f"{what}: expected a string of at most {max_nbytes} bytes, got {_describe(value)}"
-        )
+        raise ProtocolError(f"{what}: expected a string of at most {max_nbytes} bytes, got {_describe(value)}")
     return value
 
 
@@ -82,11 +74,5 @@ def box(offsets: object, sizes: object, what: str) -> Box:
 def _describe(value: object) -> str:
     if isinstance(value, list | tuple | dict | str | bytes):
         return f"{type(value).__name__} of length {len(value)}"
-    shown = (
-        repr(value)
-        if isinstance(value, bool | float | None)
-        else "one out of range"
-        if isinstance(value, int)
-        else "another type"
-    )
+    shown = repr(value) if isinstance(value, bool | float | None) else "one out of range" if isinstance(value, int) else "another type"
     return f"{type(value).__name__} ({shown})"

@@ -1,0 +1,189 @@
+"""LandingSlot: shared memory in which one version of a binding's weights lands."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from wtransport._native import SharedRegion
+from wtransport.errors import BusyError, ClosedError, RegistrationError
+from wtransport.weights.layout import SlotLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wtransport.memory.budget import MemoryBudget
+    from wtransport.weights.manifest import Manifest
+
+
+class LandingSlot:
+    """One region, laid out by the wanted manifest, and the tensors over it.
+
+    The slot owns the region. Tensors that were handed out keep the memory mapped by themselves,
+    even after :meth:`close`. Used from one thread, except for :meth:`tensors_alive`.
+
+    Args:
+        manifest: What the binding wants.
+        budget: Counts the slot's bytes.
+        on_release: Called when the last tensor over the slot is gone, on whatever thread drops it,
+            possibly inside a garbage collection: it may only set a flag or wake a loop.
+
+    Raises:
+        RegistrationError: If the memory cannot be mapped.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        budget: MemoryBudget,
+        on_release: Callable[[], None] | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self.layout = SlotLayout.of(manifest)
+        self._budget = budget
+        self._on_release = on_release
+        self._buffer: weakref.ref[Any] | None = None
+        self._buffer_type = _buffer_type(self.layout.nbytes)
+        self._region: SharedRegion | None = map_region(self.layout.nbytes)
+        budget.add("slots", self.layout.nbytes)
+
+    @property
+    def region(self) -> SharedRegion:
+        """The memory; another object after :meth:`abandon`.
+
+        Raises:
+            ClosedError: If the slot is closed.
+        """
+        if self._region is None:
+            raise ClosedError("the landing slot is closed")
+        return self._region
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the slot."""
+        return self.layout.nbytes
+
+    @property
+    def generation(self) -> int:
+        """The word in the region's header that grants of it carry."""
+        return self.region.generation
+
+    def advance(self) -> int:
+        """Begin a new generation, so that grants of older ones are stale; return it."""
+        self.region.generation += 1
+        return self.region.generation
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return a tensor over the slot's memory for every name of the manifest.
+
+        Each has the wanted dtype and the shape of the wanted box, and a storage of its own; tied
+        names share one tensor. Tensors without elements hold nothing alive.
+        """
+        buffer = self._hold()
+        made = [
+            _tensor(buffer, int(offset), meta.dtype, meta.box.sizes)
+            for meta, offset in zip(self.manifest.canonical, self.layout.offsets, strict=True)
+        ]
+        return {meta.name: made[meta.storage] for meta in self.manifest.tensors}
+
+    def tensors_alive(self) -> bool:
+        """Whether any tensor over the slot, or anything that views or exports one, still lives."""
+        return self._buffer is not None and self._buffer() is not None
+
+    def abandon(self) -> SharedRegion:
+        """Leave the memory to a writer that may still hold it, and go on with fresh memory.
+
+        The old pages are given back at once, whoever maps them, unless tensors here still live
+        over them: then they count as quarantined until those are gone. The new region's
+        generation is above all of the old one.
+
+        Returns:
+            The new region.
+
+        Raises:
+            RegistrationError: If no fresh memory can be mapped. The slot must not be granted then.
+        """
+        old = self.region
+        fresh = map_region(self.layout.nbytes)
+        self._budget.add("slots", self.layout.nbytes)
+        old.generation += 1
+        # Punching moves the old one on once more.
+        fresh.generation = old.generation + 2
+        self._retire(old, punch=True)
+        self._region = fresh
+        return fresh
+
+    def close(self) -> None:
+        """Give the memory back, at once or when the last tensor over it is gone; idempotent."""
+        if self._region is not None:
+            self._retire(self._region, punch=False)
+            self._region = None
+
+    def _retire(self, region: SharedRegion, *, punch: bool) -> None:
+        buffer = self._buffer() if self._buffer is not None else None
+        self._buffer = None
+        self._budget.remove("slots", self.layout.nbytes)
+        if buffer is not None:
+            # Unmapped under living tensors, the next touch of one would be a fault.
+            self._budget.add("quarantined", self.layout.nbytes)
+            _when_gone(buffer, self._budget.remove, "quarantined", self.layout.nbytes)
+            return
+        if punch:
+            region.punch()
+        region.close()
+
+    def _hold(self) -> Any:
+        region = self.region
+        buffer = self._buffer() if self._buffer is not None else None
+        if buffer is None:
+            buffer = self._buffer_type.from_address(region.address)
+            buffer.region = region
+            self._buffer = weakref.ref(buffer)
+            if self._on_release is not None:
+                _when_gone(buffer, self._on_release)
+        return buffer
+
+    def check_writable(self) -> None:
+        """Check that nothing here still shows the slot's bytes.
+
+        Raises:
+            BusyError: If a tensor over the slot lives.
+        """
+        if self.tensors_alive():
+            raise BusyError("tensors of an older version still live in this landing slot")
+
+
+def map_region(nbytes: int) -> SharedRegion:
+    """Map *nbytes* of fresh shared memory.
+
+    Raises:
+        RegistrationError: If the system does not give it.
+    """
+    try:
+        return SharedRegion.create(nbytes)
+    except (OSError, MemoryError, RuntimeError, ValueError) as error:
+        raise RegistrationError(
+            f"{nbytes} bytes of shared memory cannot be mapped: {error}",
+            hint="free memory, or raise the container's limit on shared memory and mappings",
+        ) from error
+
+
+def _buffer_type(nbytes: int) -> type[Any]:
+    # Plain ctypes arrays take no weak reference; instances of a subclass do.
+    return type("SlotBuffer", (ctypes.c_ubyte * nbytes,), {})
+
+
+def _when_gone(buffer: Any, call: Callable[..., object], *args: object) -> None:
+    weakref.finalize(buffer, call, *args).atexit = False
+
+
+def _tensor(buffer: Any, offset: int, dtype: str, sizes: tuple[int, ...]) -> torch.Tensor:
+    count = math.prod(sizes)
+    kind: torch.dtype = getattr(torch, dtype)
+    if not count:
+        return torch.empty(sizes, dtype=kind)
+    return torch.frombuffer(buffer, dtype=kind, count=count, offset=offset).reshape(sizes)

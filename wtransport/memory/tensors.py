@@ -1,0 +1,136 @@
+"""inspect: what a put or a bind is given, as a manifest and the addresses of its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from wtransport.errors import WeightsError
+from wtransport.memory.names import named_values
+from wtransport.memory.refusal import dtype_name, refusal
+from wtransport.memory.sharding import Shard, is_sharded, shard_of
+from wtransport.weights.box import Box
+from wtransport.weights.manifest import Manifest, TensorMeta
+
+Block = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+
+_LISTED: Final = 5
+# The native core walks at most this many dimensions that cannot be joined.
+_MAX_STRIDED_DIMS: Final = 16
+
+
+@dataclass(frozen=True, eq=False)
+class SourceWeights:
+    """Weights by reference: nothing was copied, and the tensors are kept alive by this object.
+
+    Attributes:
+        manifest: Names, dtypes, shapes and boxes.
+        blocks: For each distinct memory in canonical order its address, itemsize, shape and byte
+            strides, as ``LocalRegion`` takes them; dimensions that can be joined are.
+        owners: The local tensor of each entry of ``manifest.tensors``.
+        versions: ``Tensor._version`` of each when it was looked at; None for inference tensors.
+    """
+
+    manifest: Manifest
+    blocks: tuple[Block, ...]
+    owners: tuple[torch.Tensor, ...]
+    versions: tuple[int | None, ...]
+
+    def changed(self) -> list[str]:
+        """Return the names of tensors that torch has counted a write to since they were looked at.
+
+        Writes behind torch's back, through ``.data`` or foreign memory, are not counted by it.
+        """
+        now = zip(self.manifest.tensors, self.owners, self.versions, strict=True)
+        return [meta.name for meta, owner, version in now if _version(owner) != version]
+
+
+def inspect(weights: object) -> SourceWeights:
+    """Look at *weights* without touching, casting or copying a byte of them.
+
+    Args:
+        weights: A module (its state dict: parameters and persistent buffers, ties kept), or a
+            mapping of names to tensors. Names that share one memory (same storage, offset, shape
+            and strides) are tied; views that only overlap are separate tensors.
+
+    Raises:
+        WeightsError: If something in it cannot be moved as it is; the first few are named, each
+            with what to do.
+    """
+    refused: list[tuple[str, str]] = []
+    metas: list[TensorMeta] = []
+    blocks: list[Block] = []
+    owners: list[torch.Tensor] = []
+    storages: dict[object, int] = {}
+    with torch._C.DisableTorchFunctionSubclass():
+        for name, value in named_values(weights):
+            shard = shard_of(value) if is_sharded(value) else None
+            reason = shard if isinstance(shard, str) else refusal(shard.local if shard else value)
+            if reason is not None:
+                refused.append((name, reason))
+                continue
+            shard = _held(value, shard)
+            block = _block(shard.local)
+            if len(block[2]) > _MAX_STRIDED_DIMS:
+                refused.append((name, "has too many strided dimensions: call .contiguous()"))
+                continue
+            storage = storages.setdefault(_identity(shard), len(blocks))
+            if storage == len(blocks):
+                blocks.append(block)
+            dtype = dtype_name(shard.local.dtype)
+            metas.append(TensorMeta(name, dtype, shard.shape, shard.box, storage))
+            owners.append(shard.local)
+        versions = tuple(map(_version, owners))
+    if refused:
+        raise _refuse(refused)
+    return SourceWeights(Manifest(tuple(metas)), tuple(blocks), tuple(owners), versions)
+
+
+def _held(value: object, shard: Shard | str | None) -> Shard:
+    if isinstance(shard, Shard):
+        return shard
+    assert isinstance(value, torch.Tensor)
+    shape = tuple(value.shape)
+    return Shard(value, shape, Box.whole(shape))
+
+
+def _block(tensor: torch.Tensor) -> Block:
+    item = tensor.element_size()
+    if tensor.is_contiguous():
+        count = tensor.numel()
+        return (tensor.data_ptr() if count else 0, item, (count,), (item,))
+    shape: list[int] = []
+    strides: list[int] = []
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        if size == 1:
+            continue
+        if strides and strides[-1] == stride * size * item:
+            shape[-1] *= size
+            strides[-1] = stride * item
+        else:
+            shape.append(size)
+            strides.append(stride * item)
+    return (tensor.data_ptr(), item, tuple(shape), tuple(strides))
+
+
+def _identity(shard: Shard) -> object:
+    tensor = shard.local
+    # Where a size is one, its stride says nothing.
+    strides = tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = tensor.untyped_storage()._cdata, tensor.storage_offset()
+    return (memory, tensor.dtype, tensor.shape, strides, shard.shape, shard.box)
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _refuse(refused: list[tuple[str, str]]) -> WeightsError:
+    lines = "; ".join(f"{name} {reason}" for name, reason in refused[:_LISTED])
+    more = f"; and {len(refused) - _LISTED} more" if len(refused) > _LISTED else ""
+    return WeightsError(
+        f"{len(refused)} of the weights cannot be moved as they are: {lines}{more}",
+        tensor=refused[0][0],
+    )
