@@ -18,7 +18,7 @@ namespace wt {
 
 struct Stretch;
 
-class Engine {
+class Engine : public std::enable_shared_from_this<Engine> {
  public:
   static Result<std::shared_ptr<Engine>> create(int copy_threads);
   ~Engine();

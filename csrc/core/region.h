@@ -14,7 +14,10 @@
 namespace wt {
 
 // Private memory by reference: an ordered list of blocks, one per tensor. Keeps nothing alive.
-class LocalRegion {
+//
+// Shared from this, as every class that Python hands to native threads: the binding then gives out true shared ownership; else its
+// pointers own the Python object, and the native thread that drops the last one would need the GIL.
+class LocalRegion : public std::enable_shared_from_this<LocalRegion> {
  public:
   struct BlockSpec {
     uintptr_t address;
@@ -75,7 +78,7 @@ class Mapping {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // A handle on a Mapping. close() lets go of it; works that run over it keep it mapped until they settle.
-class SharedRegion {
+class SharedRegion : public std::enable_shared_from_this<SharedRegion> {
  public:
   static Result<std::shared_ptr<SharedRegion>> create(int64_t nbytes);
   // Takes a dup of `fd`. Refuses (INVALID) whatever could raise SIGBUS later: a file that is no memfd of ordinary pages,
