@@ -56,13 +56,7 @@ Socket::Socket(int fd) : fd_(fd) {
   set_buffer(fd_, SO_RCVBUFFORCE, SO_RCVBUF, "/proc/sys/net/core/rmem_max");
 }
 
-Socket::~Socket() {
-  if (fd_ >= 0) {
-    ::close(fd_);
-  }
-}
-
-Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+Socket::~Socket() { close(); }
 
 IoResult Socket::send(std::span<const iovec> segments) const {
   msghdr message{};
@@ -89,11 +83,34 @@ IoResult Socket::receive(std::span<iovec> segments) const {
   return {IoResult::Kind::Moved, static_cast<size_t>(moved), 0};
 }
 
-void Socket::shutdown() const { ::shutdown(fd_, SHUT_RDWR); }
+void Socket::shutdown() {
+  std::lock_guard lock(mutex_);
+  if (fd_ >= 0) {
+    ::shutdown(fd_, SHUT_RDWR);
+  }
+}
 
-void Socket::finish() const { ::shutdown(fd_, SHUT_WR); }
+void Socket::finish() {
+  std::lock_guard lock(mutex_);
+  if (fd_ >= 0) {
+    ::shutdown(fd_, SHUT_WR);
+  }
+}
 
-Wake::Wake() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+void Socket::close() {
+  std::lock_guard lock(mutex_);
+  if (fd_ >= 0) {
+    ::close(std::exchange(fd_, -1));
+  }
+}
+
+void Socket::abandon() {
+  if (fd_ >= 0) {
+    ::close(std::exchange(fd_, -1));
+  }
+}
+
+Wake::Wake() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), error_(fd_ < 0 ? errno : 0) {}
 
 Wake::~Wake() {
   if (fd_ >= 0) {
@@ -118,6 +135,8 @@ short Wake::wait(const Socket& socket, short events) const {
   }
   return entries[0].revents;
 }
+
+void Wake::abandon() const { ::close(fd_); }
 
 std::string errno_text(int error) {
   char buffer[128] = {};

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -23,21 +24,24 @@ class Socket {
  public:
   explicit Socket(int fd);
   ~Socket();
-  Socket(Socket&& other) noexcept;
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
-  Socket& operator=(Socket&&) = delete;
 
   [[nodiscard]] int fd() const { return fd_; }
   IoResult send(std::span<const iovec> segments) const;
   IoResult receive(std::span<iovec> segments) const;
 
-  // Both directions end; a thread that polls the socket wakes.
-  void shutdown() const;
+  // Both directions end; a thread that polls the socket wakes. Any thread, also after close().
+  void shutdown();
   // Ends our direction only, so that what was sent last still arrives.
-  void finish() const;
+  void finish();
+  // Precondition: nobody sends, receives or polls any more.
+  void close();
+  // For a forked child, where the lock may be held for ever by a thread that does not exist.
+  void abandon();
 
  private:
+  std::mutex mutex_;  // orders shutdown() and close(), which would else hit a descriptor that was given out again
   int fd_;
 };
 
@@ -49,12 +53,17 @@ class Wake {
   Wake& operator=(const Wake&) = delete;
 
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  // The errno of its creation, where not valid().
+  [[nodiscard]] int error() const { return error_; }
   void ring() const;
   // Waits until the socket has one of `events` or somebody rang; takes the rings. Returns the socket's revents.
   short wait(const Socket& socket, short events) const;
+  // For a forked child: closes the descriptor early; the object is then never used again.
+  void abandon() const;
 
  private:
-  int fd_;
+  const int fd_;
+  const int error_;
 };
 
 // "Connection reset by peer (errno 104)".
