@@ -17,13 +17,14 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 CSRC := $(shell find csrc -type f 2>/dev/null)
 
-.PHONY: help demo test setup native lint format types sanitize bench clean
+.PHONY: help demo test setup native stub lint format types sanitize bench clean
 
 help:
 	@echo "make demo      a reinforcement-learning loop: 1 trainer, 2 generators, weights followed live"
 	@echo "make test      the whole test suite"
 	@echo "make setup     $(VENV) with the package (editable), torch's CPU build and the development tools"
 	@echo "make native    rebuild the C++ core after a change in csrc/"
+	@echo "make stub      the same, and write wtransport/_native.pyi anew"
 	@echo "make lint      ruff check, ruff format --check, import rules"
 	@echo "make types     mypy --strict"
 	@echo "make native-release  the native tests, optimised build"
@@ -74,6 +75,9 @@ $(STAMPS)/installed: pyproject.toml constraints.txt $(CSRC) | $(STAMPS)/torch $(
 native: $(STAMPS)/installed
 	@echo "==> rebuilding the C++ core"
 	@$(PIP) install --quiet --no-build-isolation --no-deps -e .
+
+stub: native
+	@python -m nanobind.stubgen -q -m wtransport._native -o wtransport/_native.pyi
 
 lint: $(STAMPS)/installed
 	@ruff check .

@@ -1,4 +1,7 @@
-"""What holds for every test: nothing is left behind, no event loop is blocked by the library, one torch thread, a fixed seed in CI."""
+"""What holds for every test.
+
+Nothing is left behind, the library blocks no event loop, torch uses one thread, CI draws no lots.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,7 @@ _FAILED = pytest.StashKey[bool]()
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", deadline=None, suppress_health_check=_SLOW_IS_FINE)
-settings.register_profile(
-    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW_IS_FINE
-)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
 
 
@@ -38,7 +39,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture(scope="session", autouse=True)
 def _quiet_process() -> None:
-    """Use one torch thread, and start what multiprocessing keeps for the life of the process before the first look at it."""
+    """Use one torch thread, and start what multiprocessing keeps before the first look at it."""
     import torch
 
     torch.set_num_threads(1)
@@ -59,9 +60,10 @@ def _no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _loop_never_blocked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In a coroutine test, raise where a call made by the library blocks the event loop it runs on (any thread's loop).
+    """In a coroutine test, raise where a call made by the library blocks an event loop.
 
-    The test's own calls and those of the conformance suite may block: some tests block the loop on purpose.
+    This holds on every thread that runs one. The test's own calls and those of the conformance
+    suite may block: some tests block the loop on purpose.
     """
     if not inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
         yield
@@ -72,12 +74,13 @@ def _loop_never_blocked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def start_python() -> Iterator[Callable[..., Script]]:
-    """Start Python processes: ``start_python(function_or_text, *args, env=None) -> Script``. All are killed after the test."""
+    """Start Python processes: ``start_python(function_or_text, *args, env=None) -> Script``.
+
+    All are killed after the test.
+    """
     scripts: list[Script] = []
 
-    def start(
-        source: str | Callable[..., Any], *args: object, env: Mapping[str, str] | None = None
-    ) -> Script:
+    def start(source: str | Callable[..., Any], *args: object, env: Mapping[str, str] | None = None) -> Script:
         scripts.append(Script(source, args, env))
         return scripts[-1]
 
@@ -88,7 +91,7 @@ def start_python() -> Iterator[Callable[..., Script]]:
 
 @pytest.fixture
 def run_python(start_python: Callable[..., Script]) -> Callable[..., Outcome]:
-    """Run a Python process to its end: ``run_python(function_or_text, *args, timeout_s=60, env=None) -> Outcome``."""
+    """Run one to its end: ``run_python(function_or_text, *args, timeout_s=60, env=None)``."""
 
     def run(
         source: str | Callable[..., Any],

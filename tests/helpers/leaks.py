@@ -1,4 +1,4 @@
-"""What one process holds, and what a test left behind: descriptors, threads, children, shared memory."""
+"""What one process holds, and what a test left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _SETTLE_S = 5.0
 _POLL_S = 0.01
-# Kept for the life of the process by the interpreter, torch and numpy once they are first used; not ours to close.
+# Kept for the life of the process by the interpreter, torch and numpy once first used.
 _LASTING_FDS = ("/dev/null", "/dev/urandom", "/dev/random", "/proc/", "/sys/")
 _LASTING_THREADS = ("pt_", "OpenBLAS", "gomp", "cuda")
 _LASTING_CHILDREN = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
@@ -19,7 +19,7 @@ _LASTING_CHILDREN = (b"multiprocessing.resource_tracker", b"multiprocessing.fork
 
 @dataclass(frozen=True)
 class Held:
-    """Everything that a test must give back, each item named so that it can be told apart and read in a report."""
+    """Everything that a test must give back, each item named for a report."""
 
     descriptors: frozenset[str]
     threads: frozenset[str]
@@ -44,8 +44,8 @@ def held() -> Held:
 def left_behind(before: Held) -> list[str]:
     """Wait until nothing more is held than *before*, at most 5 seconds; return what still is.
 
-    Threads that are ending and children that are being reaped get the time to do so. Garbage is collected only when something is
-    left at first sight, since a collection costs more than most tests.
+    Threads that are ending and children that are being reaped get the time to do so. Garbage is
+    collected only when something is left at first sight: a collection costs more than most tests.
     """
     if not held().since(before):
         return []

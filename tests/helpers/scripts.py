@@ -1,4 +1,4 @@
-"""Real Python processes for tests: run a function or a script of its own, collect its output, never wait without a deadline."""
+"""Real Python processes for tests: their output is collected, no wait is without a deadline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Script:
     """One running Python process in a process group of its own.
 
     Args:
-        source: Program text, or a self-contained function (its own imports inside, a coroutine function is run by asyncio).
+        source: Program text, or a self-contained function (its imports inside it; a coroutine
+            function is run by asyncio).
         args: Arguments of the function; literals only, since they travel as program text.
         env: Variables added to the environment of this process.
     """
@@ -82,7 +83,7 @@ class Script:
                 if line.startswith(prefix.encode()):
                     return line.decode()
             if not self._read(give_up):
-                raise EOFError(f"the process ended before a line {prefix!r}{self.report()}")
+                raise EOFError(f"ended before a line {prefix!r}{self.report()}")
 
     def wait(self, timeout_s: float = 60.0) -> Outcome:
         """Read all output, wait for the end.
@@ -100,7 +101,7 @@ class Script:
         return Outcome(self._process.returncode, self._text(), self._errors())
 
     def kill(self) -> None:
-        """Kill the process and everything it started, reap it, close the pipes; safe to call again."""
+        """Kill the process and all it started, reap it, close the pipes; safe to call again."""
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
