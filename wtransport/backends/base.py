@@ -19,20 +19,24 @@ Rules, which the conformance suite in ``wtransport.testing`` checks on every bac
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
-from wtransport.errors import ClosedError, ProtocolError, TransportError
+from wtransport.backends.native_errors import fresh
+from wtransport.backends.regions import Ledger as Ledger
+from wtransport.backends.regions import MemoryRegion as MemoryRegion
+from wtransport.backends.regions import RemoteRegion as RemoteRegion
+from wtransport.errors import ClosedError, TransportError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     import numpy as np
     import numpy.typing as npt
-    from wtransport._native import LocalRegion, SharedRegion
 
+    from wtransport._native import LocalRegion, SharedRegion
     from wtransport.backends.deadline import Deadline
     from wtransport.backends.driver import EngineDriver
     from wtransport.backends.work import Work
@@ -68,92 +72,6 @@ class Unavailable:
     reason: str
 
 
-@dataclass(frozen=True)
-class RemoteRegion:
-    """A grant as the other side knows it; worthless on any endpoint but the one it was made for.
-
-    Attributes:
-        backend: The backend that made the grant.
-        key: Names the grant; 63 random bits, never reused.
-        generation: The memory's generation when it was granted; refused once the memory has moved
-            on.
-        nbytes: Size of the granted memory.
-    """
-
-    backend: str
-    key: int
-    generation: int
-    nbytes: int
-
-    def to_wire(self) -> dict[str, object]:
-        """Return the map that travels in a control message."""
-        return {
-            "v": 1,
-            "backend": self.backend,
-            "key": self.key,
-            "generation": self.generation,
-            "nbytes": self.nbytes,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: object) -> Self:
-        """Check and decode what :meth:`to_wire` made.
-
-        Raises:
-            ProtocolError: If fields are missing or unknown, of another type, or out of range.
-        """
-        if (
-            not isinstance(wire, dict)
-            or wire.keys() != {"v", "backend", "key", "generation", "nbytes"}
-            or wire["v"] != 1
-        ):
-            raise ProtocolError("a remote region's description has missing or unknown fields")
-        if not isinstance(wire["backend"], str) or not 0 < len(wire["backend"]) <= 64:
-            raise ProtocolError("a remote region's description names no backend")
-        for name in ("key", "generation", "nbytes"):
-            value = wire[name]
-            if type(value) is not int or not 0 <= value < 1 << 63:
-                raise ProtocolError(f"a remote region's {name} is out of range")
-        return cls(wire["backend"], wire["key"], wire["generation"], wire["nbytes"])
-
-
-class MemoryRegion:
-    """Memory registered with a backend; whoever holds this keeps the memory alive.
-
-    Args:
-        backend: Name of the backend.
-        memory: Native description of the memory.
-        owner: The object that the memory belongs to (tensors, a slot); kept referenced as long as
-            this object lives.
-    """
-
-    def __init__(self, backend: str, memory: LocalRegion | SharedRegion, owner: object) -> None:
-        self.backend = backend
-        self.memory = memory
-        self.owner = owner
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the memory."""
-        return self.memory.nbytes
-
-    def __repr__(self) -> str:
-        return f"MemoryRegion({self.backend}, {type(self.memory).__name__}, {self.nbytes} bytes)"
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """What the owner's own CPU stored through one grant, per tensor.
-
-    Attributes:
-        digests: uint64 ``[num_digests]``, of the bytes stored.
-        nbytes: int64 ``[num_digests]``, bytes stored.
-    """
-
-    digests: npt.NDArray[np.uint64]
-    nbytes: npt.NDArray[np.int64]
-
-
 class Endpoint(ABC):
     """One end of an established channel to one peer.
 
@@ -175,6 +93,7 @@ class Endpoint(ABC):
         self.broken: TransportError | None = None
         self.on_broken: Callable[[Endpoint, TransportError], None] | None = None
         self._refused = 0
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def refused(self) -> int:
@@ -182,16 +101,23 @@ class Endpoint(ABC):
         return self._refused
 
     @property
-    @abstractmethod
     def closed(self) -> bool:
-        """Whether :meth:`close` or :meth:`abort` was called, or the endpoint broke."""
+        """Whether :meth:`close` was called, or the endpoint broke."""
+        return self._closing is not None or self.broken is not None
 
-    @abstractmethod
     async def close(self) -> None:
         """Let the works under way settle, then give everything back.
 
-        Idempotent; further use raises ``ClosedError``.
+        Idempotent, also after :meth:`abort`; cancelling the call stops the wait only. Starting
+        something on a closed endpoint raises ``ClosedError``.
         """
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Drain and give back; called once."""
 
     @abstractmethod
     def abort(self, reason: TransportError) -> None:
@@ -203,11 +129,9 @@ class Endpoint(ABC):
     def check_usable(self) -> None:
         """Raise why nothing can be started here, if so."""
         if self.broken is not None:
-            raise self.broken.with_traceback(None)
+            raise fresh(self.broken)
         if self.closed:
-            raise ClosedError(
-                "this endpoint is closed", peer=self.peer, backend=self.backend, epoch=self.epoch
-            )
+            raise ClosedError("this endpoint is closed", peer=self.peer, backend=self.backend, epoch=self.epoch)
 
     def _break(self, reason: TransportError) -> bool:
         """Note the first *reason*, tell the owner of this object.
@@ -277,9 +201,7 @@ class OwnerEndpoint(Endpoint):
     """The end that grants memory; what :meth:`Listener.admit` resolves to."""
 
     @abstractmethod
-    def grant(
-        self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int
-    ) -> RemoteRegion:
+    def grant(self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int) -> RemoteRegion:
         """Let the peer use *region*.
 
         Which stays referenced until revoked or until the endpoint is gone.
@@ -366,9 +288,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def connect(
-        self, addr: str, *, token: bytes, epoch: int, peer: str, timeout_s: float
-    ) -> InitiatorEndpoint:
+    async def connect(self, addr: str, *, token: bytes, epoch: int, peer: str, timeout_s: float) -> InitiatorEndpoint:
         """Connect to a listener's address.
 
         Args:

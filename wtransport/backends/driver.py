@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _CHECK_INTERVAL_S = 0.05
 _WORK_SETTLED = 0
 _LIVENESS = 1
+_ENDPOINT_BROKEN = 2
 
 
 class EngineDriver:
@@ -51,6 +52,7 @@ class EngineDriver:
         self._works: dict[int, Work] = {}
         self._movers: dict[int, Work] = {}
         self._abort_of: dict[int, Callable[[TransportError], None]] = {}
+        self._endpoints: dict[int, Callable[[int], None]] = {}
         self._quarantine: dict[int, tuple[MemoryRegion, Mover]] = {}
         self._offloaded: set[asyncio.Future[None]] = set()
         self._idle: asyncio.Future[None] | None = None
@@ -114,9 +116,7 @@ class EngineDriver:
         self._schedule_check()
         return work
 
-    def start(
-        self, work: Work, mover: Mover, verify: Callable[[], TransportError | None] | None = None
-    ) -> None:
+    def start(self, work: Work, mover: Mover, verify: Callable[[], TransportError | None] | None = None) -> None:
         """Let *mover* carry *work* out; *verify* may still fail it when the mover ended well."""
         work.begin(mover, verify)
         if mover.settled():
@@ -130,6 +130,14 @@ class EngineDriver:
         if work is not None:
             work.finish()
         self._quarantine.pop(mover_id, None)
+
+    def watch(self, endpoint_id: int, on_broken: Callable[[int], None]) -> None:
+        """Call *on_broken* with a native code once the native endpoint of that id broke."""
+        self._endpoints[endpoint_id] = on_broken
+
+    def unwatch(self, endpoint_id: int) -> None:
+        """Forget a native endpoint; idempotent."""
+        self._endpoints.pop(endpoint_id, None)
 
     def offload(self, call: Callable[[], None]) -> asyncio.Future[None]:
         """Run a call that may block (unmapping, joining native threads) on a thread of its own.
@@ -196,13 +204,13 @@ class EngineDriver:
             try:
                 if kind == _WORK_SETTLED:
                     self.mover_settled(ident)
+                elif kind == _ENDPOINT_BROKEN and ident in self._endpoints:
+                    self._endpoints[ident](code)
                 elif kind == _LIVENESS and self.on_liveness is not None:
                     self.on_liveness(ident, code, value)
             except Exception as error:
                 # One listener's bug must not cost the works behind it their events.
-                self.loop.call_exception_handler(
-                    {"message": "wtransport: a completion callback failed", "exception": error}
-                )
+                self.loop.call_exception_handler({"message": "a completion callback failed", "exception": error})
 
     def _schedule_check(self) -> None:
         if self._check_timer is None and self._works:
@@ -229,8 +237,7 @@ class EngineDriver:
     def _abort(self, work: Work, now: float) -> None:
         work.aborted_at = now
         reason = DeadlineError(
-            f"the transfer did not stop within {self._abort_grace_s:g} s of being asked; "
-            "its endpoint was aborted",
+            f"the transfer did not stop within {self._abort_grace_s:g} s of being asked, so its endpoint was aborted",
             in_flight=True,
         )
         work.replace_reason(reason)
@@ -243,7 +250,7 @@ class EngineDriver:
             self._quarantine[mover.id] = (region, mover)
         work.settle(
             DeadlineError(
-                "the transfer did not stop though its endpoint was aborted; its memory is in quarantine",
+                "the transfer did not stop though its endpoint was aborted: its memory is quarantined",
                 in_flight=True,
                 hint="see the flight recorder's dump for the call it hangs in",
             )

@@ -5,6 +5,7 @@ And from a typed error to one that may be raised again.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,7 +27,7 @@ from wtransport.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 OK = "OK"
 # Name of every native code -> the class raised for it, and what to do about it.
@@ -103,6 +104,23 @@ def native_error(
     cls, hint = ERRORS[name]
     error = cls(detail or f"native code {code} ({name.lower().replace('_', ' ')})", hint=hint)
     return error if where is None else where.complete(error, nbytes_done, nbytes_expected)
+
+
+@contextlib.contextmanager
+def native_call(doing: str) -> Iterator[None]:
+    """Turn what a native call raises into typed errors.
+
+    Args:
+        doing: What the call does, for the message.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise RegistrationError(f"{doing}: {error}", hint=ERRORS["NO_MEMORY"][1]) from error
+    except OSError as error:
+        raise RegistrationError(f"{doing}: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{doing}: {error}") from error
 
 
 def fresh(error: TransportError) -> TransportError:

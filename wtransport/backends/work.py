@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from wtransport.backends.native_errors import CODES, code_name, fresh, native_er
 from wtransport.errors import CancelledWorkError, DeadlineError, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Collection, Generator
 
     import numpy.typing as npt
 
@@ -116,9 +117,7 @@ class Work:
         """
         if self._digests is not None:
             return self._digests
-        return (
-            np.zeros(self._num_digests, np.uint64) if self._mover is None else self._mover.digests()
-        )
+        return np.zeros(self._num_digests, np.uint64) if self._mover is None else self._mover.digests()
 
     def cancel(self) -> None:
         """Drop what has not started.
@@ -153,17 +152,11 @@ class Work:
             raise fresh(self._error)
 
     def __repr__(self) -> str:
-        state = (
-            "settled"
-            if self._settled
-            else "stopping"
-            if self._reason
-            else "running"
-            if self._mover
-            else "waiting"
-        )
-        bytes_done = f"{self.progress()}/{self.nbytes} bytes"
-        return f"Work({self.where.phase} {self.where.backend} {self.where.peer}, {bytes_done}, {state})"
+        where, state = self.where, "running" if self._mover else "waiting"
+        if self._settled or self._reason:
+            state = "settled" if self._settled else "stopping"
+        moved = f"{self.progress()}/{self.nbytes} bytes"
+        return f"Work({where.phase} {where.backend} {where.peer}, {moved}, {state})"
 
     # ---- for backends and the driver
 
@@ -182,9 +175,7 @@ class Work:
         """Whether it was asked to stop and has not settled yet."""
         return self._reason is not None and not self._settled
 
-    def begin(
-        self, mover: Mover, verify: Callable[[], TransportError | None] | None = None
-    ) -> None:
+    def begin(self, mover: Mover, verify: Callable[[], TransportError | None] | None = None) -> None:
         """*mover* carries it out from now on; *verify* looks once more when that ended well.
 
         For the driver.
@@ -241,8 +232,7 @@ class Work:
         self._mover = self._verify = self._region = None
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _wake(waiter, self)
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
@@ -256,3 +246,20 @@ class Work:
                 self._reason.in_flight = True
             return self._reason
         return native_error(code, mover.detail(), self.where)
+
+
+async def wait_settled(works: Collection[Work]) -> None:
+    """Wait until every one of *works* has settled, well or not; new ones are not waited for."""
+    if works:
+        loop = asyncio.get_running_loop()
+        waiters: list[asyncio.Future[None]] = []
+        for work in list(works):
+            waiter = loop.create_future()
+            waiters.append(waiter)
+            work.on_settled(functools.partial(_wake, waiter))
+        await asyncio.wait(waiters)
+
+
+def _wake(waiter: asyncio.Future[None], _work: Work) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,73 @@
+"""What two members must know of each other's machine to choose how bytes move between them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Self
+
+from wtransport.errors import ProtocolError
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Where a process runs; exchanged over control.
+
+    Attributes:
+        boot_id: Random number of the kernel's boot: equal on one host and its containers.
+        pid_namespace: Inode of the process's pid namespace.
+        net_namespace: Inode of its network namespace: abstract Unix sockets live in one.
+        uid: Effective user.
+        process: Names this very process (of that boot), also after its pid was used again.
+    """
+
+    boot_id: str
+    pid_namespace: int
+    net_namespace: int
+    uid: int
+    process: str
+
+    @classmethod
+    def collect(cls) -> Self:
+        """Look at this process; reads a few small files under ``/proc``, so not on an event loop.
+
+        What cannot be read stays unique to this process, so that nothing is taken for shared.
+        """
+        pid, unique = os.getpid(), os.urandom(16).hex()
+        try:
+            boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+            pid_namespace = os.stat("/proc/self/ns/pid").st_ino
+            net_namespace = os.stat("/proc/self/ns/net").st_ino
+        except OSError:
+            boot_id, started, pid_namespace, net_namespace = f"unknown-{unique}", "0", 0, 0
+        process = f"{pid_namespace}:{pid}:{started}"
+        return cls(boot_id, pid_namespace, net_namespace, os.geteuid(), process)
+
+    @property
+    def known(self) -> bool:
+        """Whether the machine could be identified."""
+        return not self.boot_id.startswith("unknown-")
+
+    def to_wire(self) -> dict[str, object]:
+        """Return the map that travels in a control message."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        """Check and decode what :meth:`to_wire` made.
+
+        Raises:
+            ProtocolError: If fields are missing or unknown, of another type, or out of range.
+        """
+        names = {field.name for field in fields(cls)}
+        if not isinstance(wire, dict) or wire.keys() != names:
+            raise ProtocolError("a host's description has missing or unknown fields")
+        for name in ("boot_id", "process"):
+            if not isinstance(wire[name], str) or not 0 < len(wire[name]) <= 128:
+                raise ProtocolError(f"a host's {name} is no short text")
+        for name in ("pid_namespace", "net_namespace", "uid"):
+            if type(wire[name]) is not int or not 0 <= wire[name] < 1 << 63:
+                raise ProtocolError(f"a host's {name} is out of range")
+        return cls(**wire)

@@ -1,0 +1,302 @@
+"""Endpoints whose initiator maps the owner's memory and moves the bytes with its own engine."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wtransport._native import DIGEST, LocalRegion, SharedRegion
+from wtransport.backends.base import InitiatorEndpoint, OwnerEndpoint
+from wtransport.backends.native_errors import Where, native_call
+from wtransport.backends.regions import RemoteRegion
+from wtransport.backends.spans import check_table, table_nbytes
+from wtransport.backends.work import wait_settled
+from wtransport.errors import (
+    ConfigError,
+    PeerLostError,
+    StaleEpochError,
+    TransportError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from wtransport.backends.base import Ledger, MemoryRegion
+    from wtransport.backends.deadline import Deadline
+    from wtransport.backends.driver import EngineDriver
+    from wtransport.backends.work import Work
+
+# The grant itself travels beside the control channel that names it, so it may be a moment behind.
+_GRANT_WAIT_S = 2.0
+_REMEMBERED_KEYS = 4096
+_REFUSALS = (StaleEpochError, ConfigError, UnsupportedError)
+
+
+@dataclass(frozen=True, eq=False)
+class MappedGrant:
+    """A grant as the initiator holds it; *release* gives the mapping back and may block."""
+
+    memory: LocalRegion | SharedRegion
+    generation: int
+    nbytes: int
+    writable: bool
+    release: Callable[[], None]
+
+    def stale(self, remote: RemoteRegion) -> str | None:
+        """Why *remote* does not describe this grant any more; None while it does."""
+        if remote.generation != self.generation or remote.nbytes != self.nbytes:
+            return "the grant is of another generation or size than the one used"
+        if isinstance(self.memory, SharedRegion) and self.memory.generation != self.generation:
+            return f"the memory moved on to generation {self.memory.generation}"
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Transfer:
+    """Everything needed to start a work once its grant is there."""
+
+    work: Work
+    region: MemoryRegion
+    spans: npt.NDArray[np.int64]
+    remote: RemoteRegion
+    num_digests: int
+    flags: int
+    reading: bool
+
+
+class MappedInitiator(InitiatorEndpoint):
+    """Moves bytes between its own memory and mappings of the owner's."""
+
+    def __init__(self, backend: str, peer: str, epoch: int, driver: EngineDriver) -> None:
+        super().__init__(backend, peer, epoch)
+        self._driver = driver
+        self._grants: dict[int, MappedGrant] = {}
+        self._revoked: dict[int, None] = {}
+        self._waiting: dict[int, list[_Transfer]] = {}
+        self._works: dict[Work, int] = {}
+
+    def write(
+        self,
+        region: MemoryRegion,
+        spans: npt.NDArray[np.int64],
+        remote: RemoteRegion,
+        *,
+        num_digests: int,
+        digest: bool,
+        deadline: Deadline,
+    ) -> Work:
+        """Start storing; waits at most 2 s for a grant that is still on its way."""
+        return self._submit(region, spans, remote, num_digests, digest, deadline, False)
+
+    def read(
+        self,
+        region: MemoryRegion,
+        spans: npt.NDArray[np.int64],
+        remote: RemoteRegion,
+        *,
+        num_digests: int,
+        digest: bool,
+        deadline: Deadline,
+    ) -> Work:
+        """Start loading; the generation is checked before the first and after the last byte."""
+        return self._submit(region, spans, remote, num_digests, digest, deadline, True)
+
+    def abort(self, reason: TransportError) -> None:
+        """Stop every work with *reason*, drop the mappings, end the channel."""
+        if not self._break(reason):
+            return
+        for work in list(self._works):
+            work.stop(reason)
+        self._drop_grants()
+        self._hang_up()
+
+    def granted(self, key: int, grant: MappedGrant) -> None:
+        """The owner granted memory: works that wait for it start."""
+        if self.closed:
+            self._driver.offload(grant.release)
+            return
+        self._grants[key] = grant
+        for transfer in self._waiting.pop(key, []):
+            if not transfer.work.settled:
+                self._start(transfer, grant)
+
+    def revoked(self, key: int) -> None:
+        """The owner took a grant back: its works stop, later ones are refused."""
+        self._revoked[key] = None
+        if len(self._revoked) > _REMEMBERED_KEYS:
+            del self._revoked[next(iter(self._revoked))]
+        reason = StaleEpochError("the owner revoked the grant")
+        for work in [work for work, used in self._works.items() if used == key]:
+            work.stop(reason)
+        grant = self._grants.pop(key, None)
+        if grant is not None:
+            self._driver.offload(grant.release)
+
+    def lost(self, detail: str) -> None:
+        """The owner is gone."""
+        self.abort(PeerLostError(detail, hint="connect again at a higher epoch"))
+
+    async def _close(self) -> None:
+        await wait_settled(self._works)
+        releases = self._drop_grants()
+        self._hang_up()
+        if releases:
+            await asyncio.wait(releases)
+
+    @abstractmethod
+    def _hang_up(self) -> None:
+        """End the channel to the owner; never waits, idempotent."""
+
+    def _drop_grants(self) -> list[asyncio.Future[None]]:
+        grants, self._grants = self._grants, {}
+        return [self._driver.offload(grant.release) for grant in grants.values()]
+
+    def _submit(
+        self,
+        region: MemoryRegion,
+        spans: npt.NDArray[np.int64],
+        remote: RemoteRegion,
+        num_digests: int,
+        digest: bool,
+        deadline: Deadline,
+        reading: bool,
+    ) -> Work:
+        self.check_usable()
+        spans = check_table(spans, num_digests)
+        work = self._driver.open(
+            region,
+            nbytes=table_nbytes(spans),
+            num_digests=num_digests,
+            deadline=deadline,
+            where=Where(self.backend, self.peer, self.epoch, "read" if reading else "write"),
+            abort=self.abort,
+        )
+        self._works[work] = remote.key
+        work.on_settled(self._settled)
+        flags = DIGEST if digest else 0
+        transfer = _Transfer(work, region, spans, remote, num_digests, flags, reading)
+        grant = self._grants.get(remote.key)
+        if remote.backend != self.backend:
+            work.settle(ConfigError(f"the grant is one of backend {remote.backend}"))
+        elif grant is not None:
+            self._start(transfer, grant)
+        elif remote.key in self._revoked:
+            work.settle(StaleEpochError("the owner revoked the grant"))
+        else:
+            self._waiting.setdefault(remote.key, []).append(transfer)
+            self._driver.loop.call_later(_GRANT_WAIT_S, self._unknown, transfer)
+        return work
+
+    def _start(self, transfer: _Transfer, grant: MappedGrant) -> None:
+        work, remote = transfer.work, transfer.remote
+        if (stale := grant.stale(remote)) is not None:
+            work.settle(StaleEpochError(stale))
+            return
+        if not transfer.reading and not grant.writable:
+            work.settle(UnsupportedError("the owner granted this memory for reading only"))
+            return
+        engine, spans, flags = self._driver.engine, transfer.spans, transfer.flags
+        local, mapped, count = transfer.region.memory, grant.memory, transfer.num_digests
+        try:
+            with native_call("starting a copy"):
+                if transfer.reading:
+                    mover = engine.copy_from(mapped, local, spans, count, flags)
+                else:
+                    mover = engine.copy(local, mapped, spans, count, flags)
+        except TransportError as error:
+            work.settle(error)
+            return
+
+        def verify() -> TransportError | None:
+            if self._grants.get(remote.key) is not grant:
+                return StaleEpochError("the grant ended while bytes moved")
+            moved = grant.stale(remote)
+            return None if moved is None else StaleEpochError(moved)
+
+        self._driver.start(work, mover, verify)
+
+    def _unknown(self, transfer: _Transfer) -> None:
+        waiting = self._waiting.get(transfer.remote.key, [])
+        if transfer in waiting:
+            waiting.remove(transfer)
+            if not waiting:
+                del self._waiting[transfer.remote.key]
+            transfer.work.settle(StaleEpochError("this endpoint never had such a grant"))
+
+    def _settled(self, work: Work) -> None:
+        self._works.pop(work, None)
+        if isinstance(work.error, _REFUSALS):
+            self._refused += 1
+
+
+class MappedOwner(OwnerEndpoint):
+    """Grants mappings of its memory; its CPU never sees the bytes."""
+
+    def __init__(self, backend: str, peer: str, epoch: int) -> None:
+        super().__init__(backend, peer, epoch)
+        self._granted: dict[int, MemoryRegion] = {}
+
+    def grant(self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int) -> RemoteRegion:
+        """Let the peer map *region*."""
+        self.check_usable()
+        if region.backend != self.backend:
+            raise ConfigError(f"the region was registered with backend {region.backend}")
+        if isinstance(region.memory, SharedRegion):
+            raise_generation(region.memory, generation)
+        remote = RemoteRegion(self.backend, secrets.randbits(63), generation, region.nbytes)
+        self._announce(remote, region, writable)
+        self._granted[remote.key] = region
+        return remote
+
+    def revoke(self, remote: RemoteRegion) -> None:
+        """Tell the peer to unmap; one that is stopped keeps its mapping until it wakes."""
+        if self._granted.pop(remote.key, None) is not None and self.broken is None:
+            self._withdraw(remote.key)
+
+    def ledger(self, remote: RemoteRegion) -> Ledger | None:
+        """None: the initiator's CPU stored the bytes; re-read the memory to check it."""
+        return None
+
+    def abort(self, reason: TransportError) -> None:
+        """End the channel at once."""
+        if self._break(reason):
+            self._granted.clear()
+            self._hang_up()
+
+    def lost(self, detail: str) -> None:
+        """The initiator is gone."""
+        self.abort(PeerLostError(detail, hint="expect it again at a higher epoch"))
+
+    async def _close(self) -> None:
+        self._granted.clear()
+        self._hang_up()
+
+    @abstractmethod
+    def _announce(self, remote: RemoteRegion, region: MemoryRegion, writable: bool) -> None:
+        """Pass the memory to the peer."""
+
+    @abstractmethod
+    def _withdraw(self, key: int) -> None:
+        """Tell the peer that a grant ended."""
+
+    @abstractmethod
+    def _hang_up(self) -> None:
+        """End the channel to the initiator; never waits, idempotent."""
+
+
+def raise_generation(memory: SharedRegion, generation: int) -> None:
+    """Write *generation* to the memory's header.
+
+    Raises:
+        StaleEpochError: If the header has a higher one already.
+    """
+    if memory.generation > generation:
+        raise StaleEpochError(f"the memory is at generation {memory.generation}, it cannot be granted at {generation}")
+    memory.generation = generation
