@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "core/transpose.h"
+
 namespace wt {
 namespace {
 
@@ -27,32 +29,36 @@ void move_line(Cell* cell, int64_t stride, Flat* flat, int64_t count, int64_t ru
   for (int64_t i = 0; i < count; ++i) move_run<kGather, kRun>(cell + i * stride, flat + i * run, run);
 }
 
-// `rows` lines of `cols` runs whose rows lie closer in memory than their columns: walked in tiles, so that a cache line of cells
+// `rows` lines of `cols` runs whose rows lie closer in memory than their columns: walked in squares, so that a cache line of cells
 // is used up while it is cached.
 template <bool kGather, size_t kRun, class Cell, class Flat>
 void move_transposed(Cell* cell, int64_t row_stride, int64_t col_stride, Flat* flat, int64_t rows, int64_t cols) {
-  constexpr int64_t kTile = kRun <= 4 ? 8 : 4;
-  constexpr int64_t kRun64 = kRun;
+  constexpr int64_t kWidth = kRun;
+  constexpr int64_t kSide = kRun < 16 ? kTransposeSide<kRun> : 4;
+  constexpr int64_t kRowBlock = kRun < 16 ? 64 / kWidth : 4;  // one cache line
   constexpr int64_t kColBlock = 64;
-  const int64_t row_block = std::max<int64_t>(kTile, 64 / kRun64);
-  for (int64_t r0 = 0; r0 < rows; r0 += row_block) {
-    const int64_t r1 = std::min(rows, r0 + row_block);
+  const int64_t line = cols * kWidth;
+  const auto move_square = [&](int64_t r, int64_t c, int64_t height, int64_t width) {
+    Cell* from = cell + r * row_stride + c * col_stride;
+    Flat* to = flat + r * line + c * kWidth;
+    if constexpr (kRun < 16) {
+      if (row_stride == kWidth && height == kSide && width == kSide) {
+        if constexpr (kGather) {
+          transpose_square<kRun>(from, col_stride, to, line);
+        } else {
+          transpose_square<kRun>(to, line, from, col_stride);
+        }
+        return;
+      }
+    }
+    for (int64_t y = 0; y < height; ++y) move_line<kGather, kRun>(from + y * row_stride, col_stride, to + y * line, width, kWidth);
+  };
+  for (int64_t r0 = 0; r0 < rows; r0 += kRowBlock) {
+    const int64_t r1 = std::min(rows, r0 + kRowBlock);
     for (int64_t c0 = 0; c0 < cols; c0 += kColBlock) {
       const int64_t c1 = std::min(cols, c0 + kColBlock);
-      for (int64_t r = r0; r < r1; r += kTile) {
-        for (int64_t c = c0; c < c1; c += kTile) {
-          Cell* from = cell + r * row_stride + c * col_stride;
-          Flat* to = flat + (r * cols + c) * kRun64;
-          if (r + kTile <= r1 && c + kTile <= c1) {
-            for (int64_t y = 0; y < kTile; ++y) {
-              for (int64_t x = 0; x < kTile; ++x)
-                move_run<kGather, kRun>(from + y * row_stride + x * col_stride, to + (y * cols + x) * kRun64, kRun64);
-            }
-            continue;
-          }
-          for (int64_t y = 0; y < std::min(kTile, r1 - r); ++y)
-            move_line<kGather, kRun>(from + y * row_stride, col_stride, to + y * cols * kRun64, std::min(kTile, c1 - c), kRun64);
-        }
+      for (int64_t r = r0; r < r1; r += kSide) {
+        for (int64_t c = c0; c < c1; c += kSide) move_square(r, c, std::min(kSide, r1 - r), std::min(kSide, c1 - c));
       }
     }
   }
