@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import re
 import socket
+import struct
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -18,6 +19,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[0-9]{1,5}")
 _ZONE = re.compile(r"[A-Za-z0-9._~-]{1,15}")
 _DISCARD_PORT = 9
+_PEERCRED = struct.Struct("3i")
 
 SockAddr: TypeAlias = "tuple[str, int] | tuple[str, int, int, int] | str"
 
@@ -61,6 +63,13 @@ class Target:
 
     def __str__(self) -> str:
         return str(address_of(self.family, self.sockaddr))
+
+    def with_port(self, port: int) -> SockAddr:
+        """What ``bind`` and ``connect`` take for another port of the same host."""
+        if isinstance(self.sockaddr, str):
+            return self.sockaddr
+        host, _, *scope = self.sockaddr
+        return cast("SockAddr", (host, port, *scope))
 
 
 def parse(url: str) -> Address:
@@ -120,6 +129,19 @@ def address_of(family: int, sockaddr: SockAddr | bytes) -> Address:
     raise ConfigError(f"a socket of family {family} is neither TCP nor a Unix socket")
 
 
+def peer_name(sock: socket.socket) -> str:
+    """Name the other end of a connected socket for people: its address, or its process on this host.
+
+    Raises:
+        OSError: If it is not connected any more.
+    """
+    if sock.family == socket.AF_UNIX:
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+        pid, uid, _gid = _PEERCRED.unpack(raw)
+        return f"unix pid {pid} uid {uid}"
+    return str(address_of(sock.family, sock.getpeername()))
+
+
 def is_loopback_ip(host: str) -> bool:
     """Whether an IP address (not a name) is one of this host's own loopback addresses."""
     address = ipaddress.ip_address(host)
@@ -154,15 +176,10 @@ async def resolve(address: Address) -> list[Target]:
     if (target := _literal(address)) is not None:
         return [target]
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM
-        )
+        found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConnectError(f"the name {address.host!r} does not resolve: {error}") from error
-    targets = [
-        Target(family, cast("SockAddr", sockaddr))
-        for family, _, _, _, sockaddr in found
-    ]
+    targets = [Target(family, cast("SockAddr", sockaddr)) for family, _, _, _, sockaddr in found]
     if not targets:
         raise ConnectError(f"the name {address.host!r} has no IPv4 or IPv6 address")
     return list(dict.fromkeys(targets))

@@ -85,9 +85,7 @@ class AuthRefusal:
     reason: Annotated[str, Cap(256)]
 
 
-_CODEC = Codec(
-    (AuthOpen, AuthChallenge, AuthProof, AuthInfo, AuthRefusal), max_frame_nbytes=INFO_CAP_NBYTES
-)
+_CODEC = Codec((AuthOpen, AuthChallenge, AuthProof, AuthInfo, AuthRefusal), max_frame_nbytes=INFO_CAP_NBYTES)
 
 
 class Handshake:
@@ -146,9 +144,7 @@ class Handshake:
             if isinstance(message, AuthRefusal) and self._role == "client":
                 raise _refused(message)
             if type(message) is not self._expected:
-                raise ProtocolError(
-                    f"{type(message).__name__} where {self._expected.__name__} was expected"
-                )
+                raise ProtocolError(f"{type(message).__name__} where {self._expected.__name__} was expected")
             return self._advance(message)
         except AuthError as error:
             return self._fail(error, "auth")
@@ -182,13 +178,9 @@ class Handshake:
         self._theirs = (theirs.version, theirs.digest, theirs.nonce)
         version, digest_id, nonce = self._mine
         if theirs.version != version:
-            raise ProtocolError(
-                f"the {self._role} speaks protocol version {version}, its peer {theirs.version}"
-            )
+            raise ProtocolError(f"the {self._role} speaks protocol version {version}, its peer {theirs.version}")
         if theirs.digest != digest_id:
-            raise ProtocolError(
-                f"the {self._role} computes digest {digest_id!r}, its peer {theirs.digest!r}"
-            )
+            raise ProtocolError(f"the {self._role} computes digest {digest_id!r}, its peer {theirs.digest!r}")
         if hmac.compare_digest(theirs.nonce, nonce):
             raise AuthError("the peer sent our own challenge back")
 

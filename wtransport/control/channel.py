@@ -175,9 +175,7 @@ class Channel:
         except TimeoutError:
             pass
         finally:
-            self.abort(
-                DeadlineError(f"not everything was read within {timeout_s} s", peer=self.peer)
-            )
+            self.abort(DeadlineError(f"not everything was read within {timeout_s} s", peer=self.peer))
         await self._ended.wait()
 
     async def wait_closed(self) -> None:
@@ -256,9 +254,7 @@ class Channel:
         if self._closing:
             raise ClosedError("this side has closed the channel", peer=self.peer)
         if self.error is not None or self._ended.is_set():
-            raise PeerLostError(f"the channel has ended: {self.error}", peer=self.peer) from (
-                self.error
-            )
+            raise PeerLostError(f"the channel has ended: {self.error}", peer=self.peer) from (self.error)
 
     def _raise_end(self) -> None:
         if self.error is None or self._closing:

@@ -31,9 +31,7 @@ class Codec:
         InternalError: If a class cannot travel, or two have one name.
     """
 
-    def __init__(
-        self, registry: Sequence[type], *, max_frame_nbytes: int = DEFAULT_MAX_FRAME_NBYTES
-    ) -> None:
+    def __init__(self, registry: Sequence[type], *, max_frame_nbytes: int = DEFAULT_MAX_FRAME_NBYTES) -> None:
         self.max_frame_nbytes = max_frame_nbytes
         compiler = Compiler(max_frame_nbytes)
         self._by_name: dict[str, Converter] = {}
@@ -65,9 +63,7 @@ class Codec:
         except ValueError as error:
             raise ProtocolError(f"message {name} cannot be encoded: {error}") from error
         if len(payload) > self.max_frame_nbytes:
-            raise ProtocolError(
-                f"message {name} has {len(payload)} bytes, over the cap of {self.max_frame_nbytes}"
-            )
+            raise ProtocolError(f"message {name} has {len(payload)} bytes, over the cap of {self.max_frame_nbytes}")
         return payload
 
     def decode(self, payload: bytes) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import socket
 from dataclasses import dataclass
@@ -46,9 +47,7 @@ _LONGEST_PAUSE_S = 0.5
 # Of several addresses, one that swallows packets must not use up the time of the rest.
 _FIRST_CONNECT_S = 2.0
 # Nothing that waiting for the other side could mend.
-_FINAL_ERRNOS = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EPROTOTYPE, errno.ENOTSOCK, errno.EINVAL}
-)
+_FINAL_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EPROTOTYPE, errno.ENOTSOCK, errno.EINVAL})
 
 T = TypeVar("T")
 
@@ -230,10 +229,7 @@ class _Dialler:
         tried.count += 1
 
     def _failure(self) -> ConnectError:
-        lines = [
-            f"{where} ({tried.count} times, last: {_why(tried.error)})"
-            for where, tried in self._tried.items()
-        ]
+        lines = [f"{where} ({tried.count} times, last: {_why(tried.error)})" for where, tried in self._tried.items()]
         within = f" within {self._deadline_s:g} s" if self._left_s() <= 0 else ""
         error = ConnectError(
             f"no connection to {self._address}{within}; tried {', '.join(lines) or 'nothing'}",
@@ -265,4 +261,4 @@ def _why(error: OSError | TransportError) -> str:
         return error.message
     if error.errno is None:
         return "timed out" if isinstance(error, TimeoutError) else str(error)
-    return f"{errno.errorcode.get(error.errno, error.errno)} {error.strerror}"
+    return f"{errno.errorcode.get(error.errno, error.errno)} {os.strerror(error.errno)}"

@@ -40,9 +40,7 @@ class Link(asyncio.Protocol):
         max_frame_nbytes: Cap of one payload once both sides have proven themselves.
     """
 
-    def __init__(
-        self, handshake: Handshake, owner: LinkOwner, peer: str, max_frame_nbytes: int
-    ) -> None:
+    def __init__(self, handshake: Handshake, owner: LinkOwner, peer: str, max_frame_nbytes: int) -> None:
         self._handshake = handshake
         self._owner = owner
         self._peer = peer
@@ -125,6 +123,7 @@ class Link(asyncio.Protocol):
             failure = InternalError(f"a message could not be handled: {error!r}")
             failure.__cause__ = error
             self.abort(failure)
+            asyncio.get_running_loop().call_exception_handler({"message": f"{failure} from {self._peer}", "exception": error})
 
     def eof_received(self) -> bool:
         """See `asyncio.Protocol`."""

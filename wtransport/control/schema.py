@@ -285,9 +285,7 @@ def _row(items: list[Converter]) -> Converter:
 
 
 def _mapping(key: Converter, entry: Converter, cap: Cap) -> Converter:
-    def convert(
-        name_of: Callable[[Any], Any], value_of: Callable[[Any], Any], value: Any
-    ) -> dict[str, Any]:
+    def convert(name_of: Callable[[Any], Any], value_of: Callable[[Any], Any], value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise Mismatch(f"must be a map, not {kind(value)}")
         _check_count(len(value), cap, "entries")

@@ -37,9 +37,7 @@ class TokenTable(Generic[T]):
         clock: Seconds, monotonic.
     """
 
-    def __init__(
-        self, max_tokens: int = 65536, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, max_tokens: int = 65536, clock: Callable[[], float] = time.monotonic) -> None:
         self._key = secrets.token_bytes(32)
         self._entries: dict[bytes, _Entry[T]] = {}
         self._max_tokens = max_tokens
@@ -75,9 +73,7 @@ class TokenTable(Generic[T]):
         self._drop(lambda entry: entry.value == value)
 
     def _drop(self, unwanted: Callable[[_Entry[T]], bool]) -> None:
-        self._entries = {
-            place: entry for place, entry in self._entries.items() if not unwanted(entry)
-        }
+        self._entries = {place: entry for place, entry in self._entries.items() if not unwanted(entry)}
 
     def _place(self, token: bytes) -> bytes:
         return hashlib.blake2b(token, key=self._key, digest_size=32).digest()
