@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from wtransport._native import SharedRegion
-from wtransport.errors import BusyError, ClosedError, RegistrationError
+from wtransport.errors import ClosedError, RegistrationError
 from wtransport.weights.layout import SlotLayout
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from wtransport.memory.budget import MemoryBudget
     from wtransport.weights.manifest import Manifest
+
+Buffer = npt.NDArray[np.uint8]
 
 
 class LandingSlot:
@@ -46,8 +49,7 @@ class LandingSlot:
         self.layout = SlotLayout.of(manifest)
         self._budget = budget
         self._on_release = on_release
-        self._buffer: weakref.ref[Any] | None = None
-        self._buffer_type = _buffer_type(self.layout.nbytes)
+        self._buffer: weakref.ref[Buffer] | None = None
         self._region: SharedRegion | None = map_region(self.layout.nbytes)
         budget.add("slots", self.layout.nbytes)
 
@@ -70,12 +72,13 @@ class LandingSlot:
     @property
     def generation(self) -> int:
         """The word in the region's header that grants of it carry."""
-        return self.region.generation
+        return int(self.region.generation)
 
     def advance(self) -> int:
         """Begin a new generation, so that grants of older ones are stale; return it."""
-        self.region.generation += 1
-        return self.region.generation
+        generation = self.generation + 1
+        self.region.generation = generation
+        return generation
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return a tensor over the slot's memory for every name of the manifest.
@@ -105,7 +108,8 @@ class LandingSlot:
             The new region.
 
         Raises:
-            RegistrationError: If no fresh memory can be mapped. The slot must not be granted then.
+            RegistrationError: If no fresh memory can be mapped; the slot may not be granted then.
+                Or if the system keeps the old pages; the slot then has its new memory.
         """
         old = self.region
         fresh = map_region(self.layout.nbytes)
@@ -113,8 +117,8 @@ class LandingSlot:
         old.generation += 1
         # Punching moves the old one on once more.
         fresh.generation = old.generation + 2
-        self._retire(old, punch=True)
         self._region = fresh
+        self._retire(old, punch=True)
         return fresh
 
     def close(self) -> None:
@@ -126,35 +130,29 @@ class LandingSlot:
     def _retire(self, region: SharedRegion, *, punch: bool) -> None:
         buffer = self._buffer() if self._buffer is not None else None
         self._buffer = None
-        self._budget.remove("slots", self.layout.nbytes)
         if buffer is not None:
-            # Unmapped under living tensors, the next touch of one would be a fault.
-            self._budget.add("quarantined", self.layout.nbytes)
-            _when_gone(buffer, self._budget.remove, "quarantined", self.layout.nbytes)
-            return
-        if punch:
-            region.punch()
-        region.close()
+            # Punched, the tensors would turn to zeros.
+            self._budget.add("quarantined", self.nbytes)
+            _when_gone(buffer, self._budget.remove, "quarantined", self.nbytes)
+        try:
+            if punch and buffer is None:
+                region.punch()
+        except OSError as error:
+            raise RegistrationError(f"abandoned memory is not given back: {error}") from error
+        finally:
+            region.close()
+            self._budget.remove("slots", self.nbytes)
 
-    def _hold(self) -> Any:
+    def _hold(self) -> Buffer:
         region = self.region
         buffer = self._buffer() if self._buffer is not None else None
         if buffer is None:
-            buffer = self._buffer_type.from_address(region.address)
-            buffer.region = region
+            # One object that every tensor refers to, and that keeps the memory mapped.
+            buffer = region.view()
             self._buffer = weakref.ref(buffer)
             if self._on_release is not None:
                 _when_gone(buffer, self._on_release)
         return buffer
-
-    def check_writable(self) -> None:
-        """Check that nothing here still shows the slot's bytes.
-
-        Raises:
-            BusyError: If a tensor over the slot lives.
-        """
-        if self.tensors_alive():
-            raise BusyError("tensors of an older version still live in this landing slot")
 
 
 def map_region(nbytes: int) -> SharedRegion:
@@ -165,25 +163,20 @@ def map_region(nbytes: int) -> SharedRegion:
     """
     try:
         return SharedRegion.create(nbytes)
-    except (OSError, MemoryError, RuntimeError, ValueError) as error:
+    except (OSError, MemoryError, ValueError) as error:
         raise RegistrationError(
             f"{nbytes} bytes of shared memory cannot be mapped: {error}",
             hint="free memory, or raise the container's limit on shared memory and mappings",
         ) from error
 
 
-def _buffer_type(nbytes: int) -> type[Any]:
-    # Plain ctypes arrays take no weak reference; instances of a subclass do.
-    return type("SlotBuffer", (ctypes.c_ubyte * nbytes,), {})
-
-
-def _when_gone(buffer: Any, call: Callable[..., object], *args: object) -> None:
+def _when_gone(buffer: Buffer, call: Callable[..., object], *args: object) -> None:
     weakref.finalize(buffer, call, *args).atexit = False
 
 
-def _tensor(buffer: Any, offset: int, dtype: str, sizes: tuple[int, ...]) -> torch.Tensor:
+def _tensor(buffer: Buffer, offset: int, dtype: str, sizes: tuple[int, ...]) -> torch.Tensor:
     count = math.prod(sizes)
     kind: torch.dtype = getattr(torch, dtype)
     if not count:
         return torch.empty(sizes, dtype=kind)
-    return torch.frombuffer(buffer, dtype=kind, count=count, offset=offset).reshape(sizes)
+    return torch.frombuffer(buffer, dtype=kind, count=count, offset=offset).resize_(sizes)
