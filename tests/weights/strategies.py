@@ -20,9 +20,7 @@ shapes = st.lists(st.integers(0, 6), max_size=4).map(tuple)
 @st.composite
 def boxes_in(draw: st.DrawFn, shape: tuple[int, ...]) -> Box:
     offsets = tuple(draw(st.integers(0, size)) for size in shape)
-    sizes = tuple(
-        draw(st.integers(0, size - offset)) for size, offset in zip(shape, offsets, strict=True)
-    )
+    sizes = tuple(draw(st.integers(0, size - offset)) for size, offset in zip(shape, offsets, strict=True))
     return Box(offsets, sizes)
 
 

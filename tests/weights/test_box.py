@@ -62,9 +62,7 @@ def test_within_looks_at_the_edges_of_empty_boxes_too() -> None:
     assert not Box((0,), (1,)).within((1, 1))
 
 
-@pytest.mark.parametrize(
-    ("offsets", "sizes"), [((0,), ()), ((-1,), (1,)), ((0,), (-1,)), ((), (1, 2))]
-)
+@pytest.mark.parametrize(("offsets", "sizes"), [((0,), ()), ((-1,), (1,)), ((0,), (-1,)), ((), (1, 2))])
 def test_nonsense_is_refused(offsets: tuple[int, ...], sizes: tuple[int, ...]) -> None:
     with pytest.raises(WeightsError, match="not a box"):
         Box(offsets, sizes)

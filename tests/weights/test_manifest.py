@@ -115,9 +115,7 @@ def test_the_wire_keeps_everything(model: Model) -> None:
         assert read.tensors == manifest.tensors
 
 
-WIRE = Manifest(
-    (full("a", 0), full("b", 0), TensorMeta("c", "int8", (4,), Box((1,), (2,)), 1))
-).to_wire()
+WIRE = Manifest((full("a", 0), full("b", 0), TensorMeta("c", "int8", (4,), Box((1,), (2,)), 1))).to_wire()
 
 
 def edited(*path: int | slice, value: object) -> Any:
@@ -191,9 +189,7 @@ def test_junk_anywhere_is_refused_or_read_exactly(value: Any, a: int, b: int, c:
 
 
 def test_layout_aligns_each_distinct_tensor_once() -> None:
-    manifest = Manifest(
-        (full("a", 0), full("b", 0), full("c", 1, (0, 5)), full("d", 2, (65,)), full("e", 3, ()))
-    )
+    manifest = Manifest((full("a", 0), full("b", 0), full("c", 1, (0, 5)), full("d", 2, (65,)), full("e", 3, ())))
     layout = SlotLayout.of(manifest)
     assert layout.offsets.tolist() == [0, 256, 256, 768]
     assert layout.sizes.tolist() == [24, 0, 260, 4]

@@ -22,6 +22,7 @@ _WIRE_FORMAT = 1
 # A tensor under this goes to one replica whole: more spans would cost more than the better balance
 # gains.
 _SHARE_NBYTES: Final = 1 << 20
+_ROWS_EACH: Final = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +199,9 @@ def _split(cell: _Cell, ranks: tuple[int, ...], loads: list[int]) -> list[tuple[
         total -= loads[order[filled]]
     chosen = sorted(order[:filled])
     sizes = cell.box.sizes
-    # The outermost dimension with a row for everyone keeps each piece in few spans.
-    dim = next((place for place, size in enumerate(sizes) if size >= filled), sizes.index(max(sizes)))
+    # The outermost dimension that can be cut evenly enough: the further out, the fewer spans.
+    enough = _ROWS_EACH * filled
+    dim = next((at for at, size in enumerate(sizes) if size >= enough), sizes.index(max(sizes)))
     pieces, start, given = [], 0, 0
     for place, rank in enumerate(chosen):
         given += total // filled - loads[rank]
