@@ -82,7 +82,7 @@ stub: native
 lint: $(STAMPS)/installed
 	@ruff check .
 	@ruff format --check .
-	@lint-imports
+	@lint-imports --no-logo
 
 format: $(STAMPS)/installed
 	@ruff check --fix .

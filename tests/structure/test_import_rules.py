@@ -12,7 +12,7 @@ from tests.helpers.tree import ROOT, files, module, place
 
 def test_import_contracts_are_kept() -> None:
     outcome = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"],
         cwd=ROOT,
         capture_output=True,
         text=True,
