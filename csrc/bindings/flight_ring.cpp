@@ -6,6 +6,8 @@
 
 #include <cstddef>
 
+#include "bindings/convert.h"
+
 namespace nb = nanobind;
 using namespace nb::literals;
 
@@ -14,12 +16,7 @@ namespace {
 std::string_view view(const nb::bytes& text) { return {text.c_str(), text.size()}; }
 
 std::shared_ptr<wt::FlightRing> open_ring(const std::string& path, uint64_t num_records, const nb::bytes& meta) {
-  auto ring = wt::FlightRing::create(path, num_records, view(meta));
-  if (ring.ok()) return ring.value();
-  const wt::Status& status = ring.status();
-  if (status.code == wt::ErrCode::INVALID) throw nb::value_error(status.detail.c_str());
-  PyErr_SetString(PyExc_OSError, (path + ": " + status.detail).c_str());
-  throw nb::python_error();
+  return wt::py::unwrap(wt::FlightRing::create(path, num_records, view(meta)));
 }
 
 // (offset, size) of every field, for the test that compares the layout with wtransport/recorder/format.py.
@@ -96,5 +93,6 @@ void bind_flight_ring(nb::module_& m) {
           "seq"_a, "state"_a, "code"_a, "nbytes_done"_a, "detail"_a,
           "Record an end; False if it had ended before or its record was overwritten meanwhile.")
       .def("close", &wt::FlightRing::close, "Mark the file as closed in good order; idempotent.");
-  m.def("flight_format", &flight_format, "The layout of the ring's file as this module writes it.");
+  m.def("flight_format", &flight_format, nb::sig("def flight_format() -> dict[str, object]"),
+        "The layout of the ring's file as this module writes it.");
 }

@@ -97,6 +97,7 @@ class FlightRing {
  public:
   // Makes the file (it must not exist; mode 0600), allocates every block of it and maps it. On failure no file is left behind.
   static Result<std::shared_ptr<FlightRing>> create(const std::string& path, uint64_t num_records, std::string_view meta);
+  // Does not close: a process that ends without close() has not ended in good order, and its file says so.
   ~FlightRing();
   FlightRing(const FlightRing&) = delete;
   FlightRing& operator=(const FlightRing&) = delete;

@@ -1,12 +1,13 @@
-"""``wtransport``: one line a command; a command's module is imported when it is called, so that help and version stay quick."""
+"""``wtransport``: one line a command, whose module is imported when it is called."""
 
 from __future__ import annotations
 
 import importlib
-from importlib import metadata
 from typing import Annotated
 
 import typer
+
+from wtransport.recorder.process import library_version
 
 app = typer.Typer(
     name="wtransport",
@@ -18,21 +19,15 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"wtransport {_version()}")
+        print(f"wtransport {library_version()}")
         raise typer.Exit
-
-
-def _version() -> str:
-    try:
-        return metadata.version("wtransport")
-    except metadata.PackageNotFoundError:
-        return "unknown (not installed)"
 
 
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     pass
@@ -58,5 +53,5 @@ def _register(name: str, module: str, summary: str) -> None:
     )(run)
 
 
-_register("trace", "wtransport.cli.trace", "Show what a job's members did, from their flight records.")
+_register("trace", "wtransport.cli.trace", "Show what members did, from their flight records.")
 _register("doctor", "wtransport.cli.doctor", "Say what can run on this machine, and why not.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
 from typing import Annotated
 
 import typer
@@ -14,7 +14,7 @@ from wtransport.recorder.format import Op
 from wtransport.recorder.show import json_of, op_names, ring_line, table_of
 from wtransport.recorder.timeline import find_rings, read_timeline
 
-app = typer.Typer(help="Show what a job's members did, from their flight records.", add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
 @app.callback()
@@ -22,29 +22,34 @@ def _trace() -> None:
     """Show what a job's members did, from their flight records."""
 
 
-def _op(name: str) -> str:
-    if name.upper() not in Op.__members__:
-        raise typer.BadParameter(f"{name!r} is none of {', '.join(op_names())}")
-    return name
+def _check_ops(names: list[str] | None) -> list[str] | None:
+    for name in names or ():
+        if name.upper() not in Op.__members__:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(op_names())}")
+    return names
 
 
 @app.command()
 def show(
     path: Annotated[
-        Path, typer.Argument(metavar="DIR|FILE", exists=True, help="A ring, a job's folder, or the state directory.")
+        Path,
+        typer.Argument(metavar="DIR|FILE", exists=True, help="A ring, a job's folder, or the state directory."),
     ],
-    last: Annotated[int, typer.Option(min=1, metavar="N", help="Show the last N operations.")] = 50,
+    last: Annotated[int, typer.Option(min=1, metavar="N", help="Show the last N.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     op: Annotated[
-        list[str] | None, typer.Option(callback=lambda names: [_op(name) for name in names or ()], help="Only this operation (repeat for more).")
+        list[str] | None,
+        typer.Option(callback=_check_ops, help="Only this operation (repeat for more)."),
     ] = None,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only what failed, was cancelled or was cut short by a death.")
+        bool,
+        typer.Option("--failed", help="Only what failed, was cancelled, or was cut short."),
     ] = False,
 ) -> None:
     """Show the last operations, merged by wall-clock time; exit code 1 if there are none."""
     timeline = read_timeline(find_rings(path))
-    entries = timeline.select(ops=[Op[name.upper()] for name in op or ()], failed=failed, last=last)
+    ops = [Op[name.upper()] for name in op or ()]
+    entries = timeline.select(ops=ops, failed=failed, last=last)
     errors = Console(stderr=True, soft_wrap=True)
     for item in timeline.unreadable:
         errors.print(Text(f"skipped: {item.reason}"))
@@ -57,6 +62,5 @@ def show(
         for ring in timeline.rings:
             console.print(Text(ring_line(ring)))
     if not entries:
-        if not as_json:
-            errors.print(Text(f"nothing found in {path}"))
+        errors.print(Text(f"nothing found in {path}"))
         raise typer.Exit(1)

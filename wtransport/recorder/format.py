@@ -1,7 +1,8 @@
-"""The flight ring's file, version 1: layout, units, and the tables of operations, states and backends.
+"""The flight ring's file, version 1: layout, units, tables of operations, states and backends.
 
-A ring is one file of ``4096 + 256 * num_records`` bytes, allocated in full when it is made and mapped by the one process that
-writes it. All integers are little-endian, all times nanoseconds, all texts utf-8, cut at a character where they are too long.
+A ring is one file of ``4096 + 256 * num_records`` bytes, allocated in full when it is made and
+mapped by the one process that writes it. All integers are little-endian, all times nanoseconds, all
+texts utf-8, cut at a character where they are too long.
 
 Header page (4096 bytes)::
 
@@ -13,10 +14,10 @@ Header page (4096 bytes)::
         20     4  pid              u32, the writer
         24     8  num_records      u64, at most 2**18
         32     8  wall_open_ns     u64, CLOCK_REALTIME when the ring was made
-        40     8  mono_open_ns     u64, CLOCK_MONOTONIC at the same moment: wall time = wall_open_ns + (t - mono_open_ns)
+        40     8  mono_open_ns     u64, CLOCK_MONOTONIC then: it dates every other time
         48     4  meta_nbytes      u32
        128     8  next_seq         u64, sequence numbers given out so far
-       136     8  num_dropped      u64, operations that found their record still being written one whole round later
+       136     8  num_dropped      u64, operations lost: their record was still being written
        144     8  mono_closed_ns   u64, CLOCK_MONOTONIC of an orderly close; 0 if there was none
        192  3904  meta             msgpack map, see ``RingMeta``
 
@@ -42,10 +43,11 @@ Record ``seq % num_records`` (256 bytes each, from byte 4096)::
        120     4  code             i32, native error code (0: none)
        124     1  state            u8, see ``FlightState``
        125     1  outcome_nbytes   u8
-       126   130  text             detail (given at begin) from byte 0, then the outcome (given at end)
+       126   130  text             detail (of begin) from byte 0, then the outcome (of end)
 
-The phase in the stamp says what may be believed: 0 ended (all of it), 1 begin in progress (nothing: torn, if the writer is dead),
-2 started and 3 end in progress (the fields of begin). A live record is to be read twice and believed when both readings agree.
+The phase in the stamp says what may be believed: 0 ended (all of it), 1 begin in progress (nothing:
+torn, if the writer is dead), 2 started and 3 end in progress (the fields of begin). A live record
+is to be read twice and believed when both readings agree.
 """
 
 from __future__ import annotations
@@ -81,7 +83,21 @@ HEADER: Final = np.dtype(
             "mono_closed_ns",
             "meta",
         ],
-        "formats": ["V8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u8", "<u8", "<u8", "V3904"],
+        "formats": [
+            "V8",
+            "<u4",
+            "<u4",
+            "<u4",
+            "<u4",
+            "<u8",
+            "<u8",
+            "<u8",
+            "<u4",
+            "<u8",
+            "<u8",
+            "<u8",
+            "V3904",
+        ],
         "offsets": [0, 8, 12, 16, 20, 24, 32, 40, 48, 128, 136, 144, 192],
         "itemsize": HEADER_NBYTES,
     }
@@ -110,7 +126,24 @@ RECORD: Final = np.dtype(
             "outcome_nbytes",
             "text",
         ],
-        "formats": "<u8 <u8 <i8 <u8 <u8 <u4 <i4 <u4 <u2 u1 u1 u1 V40 <u8 <u8 <i4 u1 u1 V130".split(),
+        "formats": [
+            *(
+                "<u8",
+                "<u8",
+                "<i8",
+                "<u8",
+                "<u8",
+                "<u4",
+                "<i4",
+                "<u4",
+                "<u2",
+                "u1",
+                "u1",
+                "u1",
+                "V40",
+            ),
+            *("<u8", "<u8", "<i4", "u1", "u1", "V130"),
+        ],
         "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 54, 55, 56, 64, 104, 112, 120, 124, 125, 126],
         "itemsize": RECORD_NBYTES,
     }
@@ -147,7 +180,7 @@ class FlightBackend(IntEnum):
 
 
 class Op(IntEnum):
-    """What was done. Numbers are part of the format: they are never reused, new ones are appended."""
+    """What was done. The numbers are part of the format: never reused, new ones are appended."""
 
     PUT = 1  # one version, from the call to its receipt
     DELIVER = 2  # one version to one generator
@@ -199,7 +232,8 @@ class RingMeta:
         hostname: Host the process ran on.
         boot_id: Kernel boot id of the host, to tell an earlier boot; empty if it could not be read.
         pid_namespace: Inode of the PID namespace in which ``pid`` is meant; 0 if unknown.
-        start_ticks: Start time of the process (clock ticks since boot), to tell a reused pid; 0 if unknown.
+        start_ticks: Start time of the process (clock ticks since boot), to tell a reused pid; 0 if
+            unknown.
     """
 
     job: str

@@ -1,10 +1,11 @@
-"""Whether the process that wrote a ring is still there: facts of ``/proc``, and no more certainty than they give."""
+"""The process that writes a ring, and whether it still runs: facts of ``/proc``, no surer than they."""
 
 from __future__ import annotations
 
 import os
 import socket
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 
@@ -40,7 +41,7 @@ class ProcessIdentity:
         )
 
     def alive(self) -> bool | None:
-        """Whether the process runs now; None where this process cannot know (another host or PID namespace)."""
+        """Whether it runs now; None where that cannot be known (another host or PID namespace)."""
         boot_id = _boot_id()
         if not boot_id or not self.boot_id:
             return None
@@ -57,8 +58,17 @@ class ProcessIdentity:
             return False
         except PermissionError:
             return None
-        # It exists but is not running: a zombie, whose memory and threads are gone; or /proc hides it, then nothing is known.
+        # It exists but is not running: a zombie, whose memory and threads are gone; or /proc hides
+        # it, then nothing is known.
         return False if Path(f"/proc/{self.pid}").exists() else None
+
+
+def library_version() -> str:
+    """Version of the installed library; ``unknown`` in a source tree that was never installed."""
+    try:
+        return metadata.version("wtransport")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _boot_id() -> str:

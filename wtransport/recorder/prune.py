@@ -14,7 +14,7 @@ KEPT_RINGS: Final = 64
 
 
 def prune(folder: Path, kept: int = KEPT_RINGS) -> int:
-    """Remove rings in *folder* whose process is known to be gone, except the *kept* that were made last.
+    """Remove rings in *folder* whose process is known to be gone, except the *kept* newest.
 
     A ring that cannot be read, or whose process may run elsewhere, stays. Never raises.
 

@@ -1,4 +1,7 @@
-"""Reads flight rings: of running, closed and killed processes alike, without the native module, believing nothing unchecked."""
+"""Reads flight rings, of running, closed and killed processes alike, without the native module.
+
+Nothing in a file is believed unchecked.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import stat
 import typing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgpack
@@ -33,7 +37,8 @@ from wtransport.recorder.process import ProcessIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 _BLOCK_RECORDS = 4096
 _NUM_READINGS = 8
@@ -151,7 +156,8 @@ class Ring:
     Attributes:
         header: Who wrote it.
         records: Its records in the order of their start.
-        num_torn: Records that could not be believed (being written while they were read, or when the process was killed).
+        num_torn: Records that could not be believed (being written while they were read, or when
+            the process was killed).
         truncated: Whether the file is shorter than its header says.
     """
 
@@ -223,9 +229,7 @@ def _header(path: Path, fd: int) -> RingHeader:
         raise RingFormatError(f"{path} is not a flight ring")
     fields: dict[str, Any] = dict(zip(HEADER.names or (), np.frombuffer(page, HEADER)[0].item(), strict=True))
     if fields["format_version"] != FORMAT_VERSION:
-        raise RingFormatError(
-            f"{path} is a flight ring of format {fields['format_version']}; this library reads {FORMAT_VERSION}"
-        )
+        raise RingFormatError(f"{path} is a flight ring of format {fields['format_version']}; this library reads {FORMAT_VERSION}")
     sizes = (fields["header_nbytes"], fields["record_nbytes"])
     if sizes != (HEADER_NBYTES, RECORD_NBYTES) or not 1 <= fields["num_records"] <= MAX_RECORDS:
         raise RingFormatError(f"the header of {path} is damaged: sizes {sizes}, {fields['num_records']} records")
@@ -251,31 +255,33 @@ def _meta(path: Path, packed: bytes) -> RingMeta:
     except (ValueError, msgpack.UnpackException) as error:
         raise RingFormatError(f"the description in {path} is damaged: {error}") from error
     kinds = typing.get_type_hints(RingMeta)
-    if not isinstance(found, dict) or {name: type(value) for name, value in found.items()} != kinds:
-        raise RingFormatError(f"the description in {path} is damaged: its fields are not those of format {FORMAT_VERSION}")
+    if not isinstance(found, dict) or {name: type(item) for name, item in found.items()} != kinds:
+        raise RingFormatError(f"the description in {path} is damaged: not the fields it must have")
     return RingMeta(**found)
 
 
-def _read_block(fd: int, first: int, num_records: int) -> np.ndarray:
+def _read_block(fd: int, first: int, num_records: int) -> NDArray[np.uint8]:
+    """Bytes of some records, [num_records, 256]."""
     raw = os.pread(fd, num_records * RECORD_NBYTES, HEADER_NBYTES + first * RECORD_NBYTES)
     # Shorter if the file was cut meanwhile: what is missing reads as never used.
-    return np.frombuffer(raw.ljust(num_records * RECORD_NBYTES, b"\0"), RECORD).copy()
+    padded = bytearray(raw.ljust(num_records * RECORD_NBYTES, b"\0"))
+    return np.frombuffer(padded, np.uint8).reshape(num_records, RECORD_NBYTES)
 
 
-def _stable_block(fd: int, first: int, num_records: int) -> np.ndarray:
-    """Records that read the same twice in a row; those that never do are given the phase of a torn one."""
+def _stable_block(fd: int, first: int, num_records: int) -> NDArray[np.void]:
+    """Records that read the same twice in a row; the others are given the phase of a torn one."""
     block = _read_block(fd, first, num_records)
     unstable = np.ones(num_records, bool)
     for _ in range(_NUM_READINGS):
         again = _read_block(fd, first, num_records)
-        as_bytes = [item.view(np.uint8).reshape(num_records, RECORD_NBYTES) for item in (block, again)]
-        same = (as_bytes[0] == as_bytes[1]).all(axis=1)
+        same = (block == again).all(axis=1)
         block[unstable] = again[unstable]
         unstable &= ~same
         if not unstable.any():
-            return block
-    block["stamp"][unstable] = Phase.BEGINNING
-    return block
+            break
+    records = block.view(RECORD)[:, 0]
+    records["stamp"][unstable] = Phase.BEGINNING
+    return records
 
 
 def _record(raw: np.void, slot: int, num_records: int) -> Record | None:
@@ -290,7 +296,11 @@ def _record(raw: np.void, slot: int, num_records: int) -> Record | None:
     ended = phase is Phase.ENDED
     if ended and detail_nbytes + outcome_nbytes > RECORD["text"].itemsize:
         return None
-    if ended and fields["state"] not in (FlightState.DONE, FlightState.FAILED, FlightState.CANCELLED):
+    if ended and fields["state"] not in (
+        FlightState.DONE,
+        FlightState.FAILED,
+        FlightState.CANCELLED,
+    ):
         return None
     text = bytes(fields["text"])
     return Record(

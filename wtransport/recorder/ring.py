@@ -1,4 +1,4 @@
-"""The flight recorder as the service uses it: begin, end, event. Nothing here raises once it is open."""
+"""The flight recorder as the service uses it. Nothing here raises once it is open."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import contextlib
 import dataclasses
 import re
 import time
-from importlib import metadata
 from typing import TYPE_CHECKING, Final, Self
 
 import msgpack
 
 from wtransport._native import FlightRing
 from wtransport.errors import ConfigError, RegistrationError, TransportError
-from wtransport.recorder.format import MAX_RECORDS, NO_VERSION, FlightBackend, FlightState, Op, RingMeta
-from wtransport.recorder.process import ProcessIdentity
+from wtransport.recorder.format import (
+    MAX_RECORDS,
+    NO_VERSION,
+    FlightBackend,
+    FlightState,
+    Op,
+    RingMeta,
+)
+from wtransport.recorder.process import ProcessIdentity, library_version
 from wtransport.recorder.prune import prune
 
 if TYPE_CHECKING:
@@ -27,11 +33,11 @@ _Start = tuple[int, int, bytes, int, int, int, int, int, bytes, int]
 
 
 class FlightRecorder:
-    """The flight ring of one member's incarnation: one file, fixed size, readable by others at any time.
+    """The flight ring of one member's incarnation: a file of fixed size, readable at any time.
 
-    begin, end, fail and event may be called from any thread, never raise and never block on I/O. An operation that lasts so long
-    that its record is overwritten is recorded anew, with its first start time, when it ends. A forked child leaves the file alone
-    when it closes its copy.
+    begin, end, fail and event may be called from any thread, never raise and never block on I/O. An
+    operation that lasts so long that its record is overwritten is recorded anew, with its first
+    start time, when it ends. A forked child leaves the file alone when it closes its copy.
 
     Args:
         ring: The native ring.
@@ -58,7 +64,7 @@ class FlightRecorder:
         incarnation: str,
         num_records: int = 4096,
     ) -> Self:
-        """Make ``folder/<job>/<member>-<pid>-<incarnation>.ring`` and remove old rings of dead processes beside it.
+        """Make ``folder/<job>/<member>-<pid>-<incarnation>.ring``; remove old rings beside it.
 
         Args:
             folder: The state directory (``config.state_dir``); made with mode 0700 where missing.
@@ -70,7 +76,8 @@ class FlightRecorder:
             num_records: Records to keep, 256 bytes each.
 
         Raises:
-            RegistrationError: If the file cannot be made and allocated in full (a full disk, a read-only folder); none is left behind.
+            RegistrationError: If the file cannot be made and allocated in full (a full disk, a
+                read-only folder); none is left behind.
             ConfigError: If *num_records* is out of range.
         """
         if not 1 <= num_records <= MAX_RECORDS:
@@ -92,9 +99,9 @@ class FlightRecorder:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             ring = FlightRing(str(path), num_records, msgpack.packb(dataclasses.asdict(about)))
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             raise RegistrationError(
-                f"the flight ring cannot be made: {error}",
+                f"the flight ring {path} cannot be made: {error}",
                 hint="free space there, or name another folder with recorder_dir",
             ) from error
         prune(path.parent)
@@ -141,7 +148,7 @@ class FlightRecorder:
             detail.encode("utf-8", "replace"),
             time.monotonic_ns(),
         )
-        seq = self._ring.begin(*start)
+        seq: int = self._ring.begin(*start)
         if seq != NO_SEQ:
             self._open[seq] = start
             if len(self._open) > self._num_records:
@@ -164,7 +171,8 @@ class FlightRecorder:
             state: What became of it.
             nbytes_done: Bytes moved.
             code: Native error code, 0 for none.
-            outcome: Why it failed, or what came of it (82 bytes of utf-8 are kept, more where detail is short).
+            outcome: Why it failed, or what came of it (82 bytes of utf-8 are kept, more where
+                detail is short).
         """
         start = self._open.pop(seq, None)
         if start is None:
@@ -197,7 +205,7 @@ class FlightRecorder:
         code: int = 0,
         outcome: str = "",
     ) -> None:
-        """Record something that has no duration; arguments as for begin and end, *nbytes* counts as done."""
+        """Record what has no duration; arguments as for begin and end, *nbytes* counts as done."""
         seq = self.begin(
             op,
             backend=backend,
@@ -212,24 +220,17 @@ class FlightRecorder:
         self.end(seq, state, nbytes_done=nbytes, code=code, outcome=outcome)
 
     def close(self) -> None:
-        """Mark the file as closed in good order; it stays. Idempotent; later calls of begin and end do nothing."""
+        """Mark the file as closed in good order. Idempotent; later begins and ends do nothing."""
         if not self._closed:
             self._closed = True
             self._ring.close()
             self._open.clear()
 
     def _forget_oldest(self) -> None:
-        # An operation that never ends must not cost memory for ever; another thread may change the table meanwhile.
+        # An operation that never ends must not cost memory for ever; another thread may change the
+        # table meanwhile.
         with contextlib.suppress(RuntimeError, StopIteration):
             self._open.pop(next(iter(self._open)), None)
-
-
-def library_version() -> str:
-    """Version of the installed library; ``unknown`` when it runs from a source tree that was never installed."""
-    try:
-        return metadata.version("wtransport")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _safe(name: str) -> str:

@@ -68,7 +68,7 @@ def ring_line(ring: Ring) -> str:
         "closed": "closed in good order",
         "killed": "the process died without closing it",
         "running": "running",
-        "unknown": f"ran on {_printable(meta.hostname)}; whether it still does cannot be seen from here",
+        "unknown": f"ran on {_printable(meta.hostname)}; whether it still does is not known here",
     }[header.status]
     parts = [f"{_printable(meta.member)} ({_printable(meta.role)}{rank}, pid {header.pid}): {status}"]
     in_flight = sum(record.state is FlightState.STARTED for record in ring.records)
@@ -87,7 +87,7 @@ def ring_line(ring: Ring) -> str:
 
 
 def json_of(timeline: Timeline, entries: Sequence[Entry]) -> dict[str, Any]:
-    """The chosen *entries* and the rings they come from; times in nanoseconds and ISO 8601, rates in 10**9 bytes a second."""
+    """The chosen *entries* and the rings they come from; ``gb_per_s`` is 10**9 bytes a second."""
     return {
         "rings": [_ring_json(ring) for ring in timeline.rings],
         "records": [_entry_json(entry) for entry in entries],

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtransport.recorder.format import FlightState, Op
 from wtransport.recorder.reader import Record, Ring, RingFormatError, RingHeader, read_ring
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from pathlib import Path
+    from collections.abc import Collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Entry:
         header: The ring it stands in.
         record: The operation.
         wall_start_ns: Wall-clock time of its start.
-        age_ns: For one that has not ended: its age when its member recorded last. None for one that has.
+        age_ns: For one that has not ended: its age when its member recorded last. None for one that
+            has.
     """
 
     header: RingHeader
@@ -66,15 +68,13 @@ class Timeline:
     unreadable: Sequence[Unreadable]
 
     def select(self, *, ops: Collection[Op] = (), failed: bool = False, last: int | None = None) -> Sequence[Entry]:
-        """The last *last* operations among those of the kinds *ops* (empty: all) that failed (if *failed*)."""
-        chosen = [
-            entry for entry in self.entries if (not ops or entry.record.op in ops) and (not failed or entry.failed)
-        ]
+        """The last *last* operations of the kinds *ops* (empty: all) that failed (if *failed*)."""
+        chosen = [entry for entry in self.entries if (not ops or entry.record.op in ops) and (not failed or entry.failed)]
         return chosen if last is None else chosen[max(0, len(chosen) - last) :]
 
 
 def find_rings(path: Path) -> list[Path]:
-    """The ring *path* itself, or the rings in the job's folder *path*, or those of every job in the state directory *path*."""
+    """The ring *path* itself, or those in it: a job's folder, or a state directory of jobs."""
     if not path.is_dir():
         return [path]
     return sorted(path.glob("*.ring")) or sorted(path.glob("*/*.ring"))
@@ -104,7 +104,7 @@ def read_timeline(paths: Sequence[Path]) -> Timeline:
 
 
 def wall_text(wall_ns: int) -> str:
-    """A wall-clock time as ISO 8601 in UTC with microseconds; what no calendar can say, as its number of nanoseconds."""
+    """A wall-clock time as ISO 8601 in UTC with microseconds; what no calendar can say, in ns."""
     try:
         moment = datetime.datetime.fromtimestamp(wall_ns // 10**9, datetime.UTC)
     except (ValueError, OverflowError, OSError):
