@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from wtransport.backends.native_errors import fresh
+from wtransport.backends.native_errors import Where, fresh
 from wtransport.backends.regions import Ledger as Ledger
 from wtransport.backends.regions import MemoryRegion as MemoryRegion
 from wtransport.backends.regions import RemoteRegion as RemoteRegion
@@ -125,6 +125,10 @@ class Endpoint(ABC):
 
         Never waits, never raises, idempotent.
         """
+
+    def where(self, phase: str) -> Where:
+        """Fields for the errors of one *phase* on this endpoint."""
+        return Where(self.backend, self.peer, self.epoch, phase)
 
     def check_usable(self) -> None:
         """Raise why nothing can be started here, if so."""

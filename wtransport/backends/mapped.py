@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from wtransport._native import DIGEST, LocalRegion, SharedRegion
-from wtransport.backends.base import InitiatorEndpoint, OwnerEndpoint
-from wtransport.backends.native_errors import Where, native_call
+from wtransport.backends.base import InitiatorEndpoint, MemoryRegion, OwnerEndpoint
+from wtransport.backends.native_errors import native_call
 from wtransport.backends.regions import RemoteRegion
 from wtransport.backends.spans import check_table, table_nbytes
-from wtransport.backends.work import wait_settled
+from wtransport.backends.work import Work, wait_settled
 from wtransport.errors import (
     ConfigError,
     PeerLostError,
@@ -23,15 +27,9 @@ from wtransport.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    import numpy.typing as npt
-
-    from wtransport.backends.base import Ledger, MemoryRegion
+    from wtransport.backends.base import Ledger
     from wtransport.backends.deadline import Deadline
     from wtransport.backends.driver import EngineDriver
-    from wtransport.backends.work import Work
 
 # The grant itself travels beside the control channel that names it, so it may be a moment behind.
 _GRANT_WAIT_S = 2.0
@@ -175,7 +173,7 @@ class MappedInitiator(InitiatorEndpoint):
             nbytes=table_nbytes(spans),
             num_digests=num_digests,
             deadline=deadline,
-            where=Where(self.backend, self.peer, self.epoch, "read" if reading else "write"),
+            where=self.where("read" if reading else "write"),
             abort=self.abort,
         )
         self._works[work] = remote.key

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from wtransport.errors import ProtocolError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from wtransport._native import LocalRegion, SharedRegion
 
 

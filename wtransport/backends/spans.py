@@ -21,7 +21,7 @@ def check_table(spans: npt.NDArray[np.int64], num_digests: int) -> npt.NDArray[n
     Raises:
         ConfigError: Unless it is int64 ``[n, 6]``.
     """
-    if not isinstance(spans, np.ndarray) or spans.dtype != np.int64 or spans.ndim != 2:
+    if spans.dtype != np.int64 or spans.ndim != 2:
         raise ConfigError("a span table is an int64 array of shape [n, 6]")
     if spans.shape[1] != COLUMNS:
         raise ConfigError(f"a span table has {COLUMNS} columns, not {spans.shape[1]}")

@@ -24,7 +24,7 @@ from wtransport.backends.base import (
 from wtransport.backends.handshake import dial
 from wtransport.backends.listening import MAX_HANDSHAKE_S, SocketListener
 from wtransport.backends.mapped import raise_generation
-from wtransport.backends.native_errors import Where, native_call, native_error
+from wtransport.backends.native_errors import native_call, native_error
 from wtransport.backends.regions import Ledger, RemoteRegion
 from wtransport.backends.spans import check_bounds, check_table, table_nbytes
 from wtransport.backends.work import wait_settled
@@ -113,7 +113,7 @@ class TcpInitiator(InitiatorEndpoint):
             nbytes=table_nbytes(spans),
             num_digests=num_digests,
             deadline=deadline,
-            where=Where(self.backend, self.peer, self.epoch, phase),
+            where=self.where(phase),
             abort=self.abort,
         )
         self._works.add(work)

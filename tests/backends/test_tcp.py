@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from wtransport.testing.conformance import BackendConformance
+
+
+class TestTcp(BackendConformance):
+    factory = "wtransport.backends.tcp:TcpBackend"
