@@ -89,9 +89,11 @@ def _make(path: Path) -> None:
 def _read(path: Path) -> bytes:
     # O_NONBLOCK: opening a pipe put here by somebody else must not wait for its other end.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        _check(path, os.fstat(file.fileno()), os.stat(path.parent))
-        text = file.read(_FILE_CAP_NBYTES + 1).strip()
+    try:
+        _check(path, os.fstat(fd), os.stat(path.parent))
+        text = os.read(fd, _FILE_CAP_NBYTES + 1).strip()
+    finally:
+        os.close(fd)
     if not _KEY_NBYTES <= len(text) <= _FILE_CAP_NBYTES:
         raise _unusable(path, f"it has {len(text)} bytes, not {_KEY_NBYTES}..{_FILE_CAP_NBYTES}")
     return text
