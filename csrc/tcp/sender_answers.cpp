@@ -33,7 +33,7 @@ bool SenderStream::broken(const std::string& why) {
 }
 
 bool SenderStream::read_input() {
-  // Received at a stretch before the outgoing direction gets its turn.
+  more_input_ = false;
   int64_t budget = kInputBudget;
   while (budget > 0) {
     Inlet::Got got;
@@ -68,6 +68,7 @@ bool SenderStream::read_input() {
         return true;
     }
   }
+  more_input_ = true;
   return true;
 }
 

@@ -60,8 +60,9 @@ void SenderStream::run() {
     if (step != Step::Idle) {
       events |= POLLOUT;
     }
-    short ready = wake_.wait(socket_, events);
-    if ((ready & ~POLLOUT) != 0 && fate_.open() && !read_input()) {
+    // What was read ahead is no longer in the socket, so that polling would miss it.
+    bool readable = more_input_ || (wake_.wait(socket_, events) & ~POLLOUT) != 0;
+    if (readable && fate_.open() && !read_input()) {
       return;
     }
   }

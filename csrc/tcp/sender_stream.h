@@ -67,7 +67,8 @@ class SenderStream {
   void close_share();
   [[nodiscard]] FrameHeader header_of(const Transfer& transfer, Op op) const;
 
-  // These return false after deciding the endpoint's fate.
+  // These return false after deciding the endpoint's fate. read_input() stops when there is nothing to read, or after a
+  // while, to give the outgoing direction its turn.
   bool read_input();
   bool handle(const FrameHeader& header);
   bool handle_data(const FrameHeader& header);
@@ -90,6 +91,7 @@ class SenderStream {
   Inlet inlet_;
   Landing landing_;
   Expected landing_for_{};
+  bool more_input_ = false;  // reading stopped though there may be more
 
   std::mutex mutex_;  // guards what follows
   bool dead_ = false;
