@@ -32,15 +32,15 @@ class ChannelLimits:
 
     Attributes:
         max_frame_nbytes: Cap of one message.
-        max_send_nbytes: Most bytes queued for the peer; with more the channel breaks. A single
-            message may always be queued on an empty queue.
+        max_send_nbytes: Bytes queued for the peer with which no further message is taken: the channel breaks. So at
+            most one message more than this is ever held.
         max_receive_nbytes: Bytes of messages not yet iterated over; with more the peer is held up.
         stall_timeout_s: A `Channel.send` held up by a peer that takes nothing for so long breaks
             the channel.
     """
 
     max_frame_nbytes: int = DEFAULT_MAX_FRAME_NBYTES
-    max_send_nbytes: int = 2 * DEFAULT_MAX_FRAME_NBYTES
+    max_send_nbytes: int = DEFAULT_MAX_FRAME_NBYTES
     max_receive_nbytes: int = 8 << 20
     stall_timeout_s: float = 30.0
 
@@ -83,7 +83,7 @@ class Channel:
         self.nbytes_sent = self.nbytes_received = 0
         self._codec = codec
         self._limits = limits
-        self._link = Link(Handshake(role, secret, hello), self, peer, limits.max_frame_nbytes)
+        self._link = Link(Handshake(role, secret, hello), self, peer, limits.max_frame_nbytes, limits.max_send_nbytes)
         self._opened = self._closing = self._told_closed = False
         self._settled = asyncio.Event()
         self._ended = asyncio.Event()
@@ -120,7 +120,8 @@ class Channel:
             self._on_closed = on_closed
         if on_message is not None:
             self._on_message = on_message
-            while self._received and self.error is None:
+            before = self.error
+            while self._received and self.error is before:
                 on_message(self._take())
         if self._ended.is_set():
             self._tell_closed()
@@ -263,7 +264,7 @@ class Channel:
 
     def _write(self, payload: bytes) -> None:
         queued = self._link.queued_nbytes
-        if queued and queued + len(payload) > self._limits.max_send_nbytes:
+        if queued > self._limits.max_send_nbytes:
             full = self._full(f"is full: {queued} bytes, at most {self._limits.max_send_nbytes}")
             self.abort(full)
             raise full

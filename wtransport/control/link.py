@@ -12,9 +12,8 @@ from wtransport.errors import InternalError, PeerLostError, TransportError
 if TYPE_CHECKING:
     from wtransport.control.auth import Handshake
 
-# Above the first the writers are told to wait, below the second to go on.
+# With more queued than this writers are to wait, until a quarter of it is left.
 _HIGH_WATER_NBYTES = 1 << 20
-_LOW_WATER_NBYTES = 1 << 18
 
 
 class LinkOwner(Protocol):
@@ -38,13 +37,15 @@ class Link(asyncio.Protocol):
         owner: Who is told.
         peer: Name of the other side for errors.
         max_frame_nbytes: Cap of one payload once both sides have proven themselves.
+        max_queued_nbytes: Where the owner's queue ends; `writable` never lets it get there.
     """
 
-    def __init__(self, handshake: Handshake, owner: LinkOwner, peer: str, max_frame_nbytes: int) -> None:
+    def __init__(self, handshake: Handshake, owner: LinkOwner, peer: str, max_frame_nbytes: int, max_queued_nbytes: int) -> None:
         self._handshake = handshake
         self._owner = owner
         self._peer = peer
         self._max_frame_nbytes = max_frame_nbytes
+        self._max_queued_nbytes = max_queued_nbytes
         self._decoder = FrameDecoder(handshake.max_frame_nbytes)
         self._transport: asyncio.Transport | None = None
         self._error: TransportError | None = None
@@ -99,7 +100,7 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(_HIGH_WATER_NBYTES, _LOW_WATER_NBYTES)
+        self._transport.set_write_buffer_limits(min(_HIGH_WATER_NBYTES, self._max_queued_nbytes))
         if self._error is not None:
             self._transport.abort()
             return
