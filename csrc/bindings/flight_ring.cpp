@@ -13,9 +13,12 @@ using namespace nb::literals;
 
 namespace {
 
-std::string_view view(const nb::bytes& text) { return {text.c_str(), text.size()}; }
+std::string_view view(const nb::bytes& text) {
+  return {text.c_str(), text.size()};
+}
 
-std::shared_ptr<wt::FlightRing> open_ring(const std::string& path, uint64_t num_records, const nb::bytes& meta) {
+std::shared_ptr<wt::FlightRing> open_ring(const std::string& path, uint64_t num_records,
+                                          const nb::bytes& meta) {
   return wt::py::unwrap(wt::FlightRing::create(path, num_records, view(meta)));
 }
 
@@ -75,19 +78,23 @@ nb::dict flight_format() {
 }  // namespace
 
 void bind_flight_ring(nb::module_& m) {
-  nb::class_<wt::FlightRing>(m, "FlightRing", "A preallocated, mapped file of flight records (wtransport/recorder/format.py).")
+  nb::class_<wt::FlightRing>(m, "FlightRing",
+                             "A preallocated, mapped file of flight records (wtransport/recorder/format.py).")
       .def(nb::new_(&open_ring), "path"_a, "num_records"_a, "meta"_a)
       .def(
           "begin",
-          [](wt::FlightRing& ring, uint16_t op, uint8_t backend, const nb::bytes& peer, int64_t version, uint64_t term,
-             uint32_t publication, int32_t rank, uint64_t nbytes, const nb::bytes& detail, uint64_t t_start_ns) {
-            return ring.begin({op, backend, view(peer), version, term, publication, rank, nbytes, view(detail), t_start_ns});
+          [](wt::FlightRing& ring, uint16_t op, uint8_t backend, const nb::bytes& peer, int64_t version,
+             uint64_t term, uint32_t publication, int32_t rank, uint64_t nbytes, const nb::bytes& detail,
+             uint64_t t_start_ns) {
+            return ring.begin({op, backend, view(peer), version, term, publication, rank, nbytes,
+                               view(detail), t_start_ns});
           },
-          "op"_a, "backend"_a, "peer"_a, "version"_a, "term"_a, "publication"_a, "rank"_a, "nbytes"_a, "detail"_a,
-          "t_start_ns"_a = 0, "Record a start; returns the seq that end() takes.")
+          "op"_a, "backend"_a, "peer"_a, "version"_a, "term"_a, "publication"_a, "rank"_a, "nbytes"_a,
+          "detail"_a, "t_start_ns"_a = 0, "Record a start; returns the seq that end() takes.")
       .def(
           "end",
-          [](wt::FlightRing& ring, uint64_t seq, uint8_t state, int32_t code, uint64_t nbytes_done, const nb::bytes& detail) {
+          [](wt::FlightRing& ring, uint64_t seq, uint8_t state, int32_t code, uint64_t nbytes_done,
+             const nb::bytes& detail) {
             return ring.end(seq, static_cast<wt::FlightState>(state), code, nbytes_done, view(detail));
           },
           "seq"_a, "state"_a, "code"_a, "nbytes_done"_a, "detail"_a,

@@ -33,7 +33,9 @@ constexpr uint64_t stamp_of(uint64_t seq, FlightPhase phase) {
   return (seq + 1) << 2 | static_cast<uint64_t>(phase);
 }
 
-constexpr FlightPhase phase_of(uint64_t stamp) { return static_cast<FlightPhase>(stamp & 3); }
+constexpr FlightPhase phase_of(uint64_t stamp) {
+  return static_cast<FlightPhase>(stamp & 3);
+}
 
 // Copies at most `room` bytes, and no broken utf-8 character; returns how many.
 size_t copy_text(char* to, size_t room, std::string_view text) {
@@ -46,9 +48,12 @@ size_t copy_text(char* to, size_t room, std::string_view text) {
   return nbytes;
 }
 
-uint64_t* words_of(FlightRecord& record) { return reinterpret_cast<uint64_t*>(&record); }
+uint64_t* words_of(FlightRecord& record) {
+  return reinterpret_cast<uint64_t*>(&record);
+}
 
-// Every word is a release store: none can be seen before the stamp that says "being written", which precedes it.
+// Every word is a release store: none can be seen before the stamp that says "being written", which precedes
+// it.
 void store_words(FlightRecord& to, const FlightRecord& from, size_t first) {
   uint64_t values[kRecordWords];
   std::memcpy(values, &from, sizeof values);
@@ -60,8 +65,8 @@ void store_words(FlightRecord& to, const FlightRecord& from, size_t first) {
 void load_words(const FlightRecord& from, FlightRecord& to) {
   uint64_t values[kRecordWords];
   for (size_t i = 0; i < kRecordWords; ++i) {
-    values[i] =
-        std::atomic_ref<uint64_t>(words_of(const_cast<FlightRecord&>(from))[i]).load(std::memory_order_relaxed);
+    values[i] = std::atomic_ref<uint64_t>(words_of(const_cast<FlightRecord&>(from))[i])
+                    .load(std::memory_order_relaxed);
   }
   std::memcpy(&to, values, sizeof values);
 }
@@ -79,7 +84,8 @@ Status make_file(int fd, uint64_t nbytes) {
 Result<std::shared_ptr<FlightRing>> FlightRing::create(const std::string& path, uint64_t num_records,
                                                        std::string_view meta) {
   if (num_records == 0 || num_records > kFlightMaxRecords) {
-    return Status{ErrCode::INVALID, "a ring has between 1 and " + std::to_string(kFlightMaxRecords) + " records"};
+    return Status{ErrCode::INVALID,
+                  "a ring has between 1 and " + std::to_string(kFlightMaxRecords) + " records"};
   }
   if (meta.size() > sizeof FlightHeader::meta) {
     return Status{ErrCode::INVALID, "the ring's description is larger than its header page"};
@@ -111,14 +117,18 @@ Result<std::shared_ptr<FlightRing>> FlightRing::create(const std::string& path, 
   // The magic last: until then a reader sees no ring.
   uint64_t magic = 0;
   std::memcpy(&magic, "WTRING", 6);
-  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(header->magic)).store(magic, std::memory_order_release);
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(header->magic))
+      .store(magic, std::memory_order_release);
   return std::shared_ptr<FlightRing>(new FlightRing(header, num_records));
 }
 
 FlightRing::FlightRing(FlightHeader* header, uint64_t num_records)
-    : header_(header), records_(reinterpret_cast<FlightRecord*>(header + 1)), num_records_(num_records) {}
+    : header_(header), records_(reinterpret_cast<FlightRecord*>(header + 1)), num_records_(num_records) {
+}
 
-FlightRing::~FlightRing() { munmap(header_, sizeof(FlightHeader) + num_records_ * sizeof(FlightRecord)); }
+FlightRing::~FlightRing() {
+  munmap(header_, sizeof(FlightHeader) + num_records_ * sizeof(FlightRecord));
+}
 
 uint64_t FlightRing::begin(const FlightStart& start) {
   if (closed_.load(std::memory_order_relaxed)) return kFlightNoSeq;
@@ -146,7 +156,8 @@ uint64_t FlightRing::begin(const FlightStart& start) {
   fresh.backend = start.backend;
   fresh.state = static_cast<uint8_t>(FlightState::Started);
   fresh.peer_nbytes = static_cast<uint8_t>(copy_text(fresh.peer, FlightRecord::kPeerNbytes, start.peer));
-  fresh.detail_nbytes = static_cast<uint8_t>(copy_text(fresh.text, FlightRecord::kDetailNbytes, start.detail));
+  fresh.detail_nbytes =
+      static_cast<uint8_t>(copy_text(fresh.text, FlightRecord::kDetailNbytes, start.detail));
   store_words(record, fresh, 1);
   stamp.store(stamp_of(seq, FlightPhase::Started), std::memory_order_release);
   return seq;
@@ -179,7 +190,8 @@ bool FlightRing::end(uint64_t seq, FlightState state, int32_t code, uint64_t nby
 
 void FlightRing::close() {
   if (closed_.exchange(true) || fork_guard_.in_child()) return;
-  std::atomic_ref<uint64_t>(header_->mono_closed_ns).store(clock_ns(CLOCK_MONOTONIC), std::memory_order_release);
+  std::atomic_ref<uint64_t>(header_->mono_closed_ns)
+      .store(clock_ns(CLOCK_MONOTONIC), std::memory_order_release);
 }
 
 }  // namespace wt

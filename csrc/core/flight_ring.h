@@ -1,10 +1,12 @@
-// The flight recorder's ring: fixed-size records in a preallocated, mapped file that stays readable after SIGKILL.
+// The flight recorder's ring: fixed-size records in a preallocated, mapped file that stays readable after
+// SIGKILL.
 //
-// A record's stamp is (seq + 1) << 2 | phase. Writers take a record by moving its stamp with one compare-and-swap, so two writers
-// never share one, whatever wraps: begin() takes a record that nobody is writing and that holds an older seq, end() takes it only
-// while it still holds its own. The fields of begin() are final once the stamp says Started; the fields of end() once it says Ended.
-// A process killed inside end() therefore leaves a readable started record, and one killed inside begin() a recognisably torn one.
-// wtransport/recorder/format.py documents the file for readers; a test compares both.
+// A record's stamp is (seq + 1) << 2 | phase. Writers take a record by moving its stamp with one
+// compare-and-swap, so two writers never share one, whatever wraps: begin() takes a record that nobody is
+// writing and that holds an older seq, end() takes it only while it still holds its own. The fields of
+// begin() are final once the stamp says Started; the fields of end() once it says Ended. A process killed
+// inside end() therefore leaves a readable started record, and one killed inside begin() a recognisably torn
+// one. wtransport/recorder/format.py documents the file for readers; a test compares both.
 #pragma once
 
 #include <atomic>
@@ -72,14 +74,18 @@ struct FlightRecord {
   int32_t code;
   uint8_t state;
   uint8_t outcome_nbytes;
-  // detail (of begin) from 0, outcome (of end) right behind it; without a detail there is more room to say why it failed.
+  // detail (of begin) from 0, outcome (of end) right behind it; without a detail there is more room to say
+  // why it failed.
   char text[kTextNbytes];
 };
 
-static_assert(sizeof(FlightHeader) == 4096 && offsetof(FlightHeader, next_seq) == 128 && offsetof(FlightHeader, meta) == 192);
-static_assert(sizeof(FlightRecord) == 256 && offsetof(FlightRecord, peer) == 64 && offsetof(FlightRecord, t_end_ns) == 104);
+static_assert(sizeof(FlightHeader) == 4096 && offsetof(FlightHeader, next_seq) == 128 &&
+              offsetof(FlightHeader, meta) == 192);
+static_assert(sizeof(FlightRecord) == 256 && offsetof(FlightRecord, peer) == 64 &&
+              offsetof(FlightRecord, t_end_ns) == 104);
 
-// What an operation is known by when it starts; texts are utf-8 and cut at a character where they are too long.
+// What an operation is known by when it starts; texts are utf-8 and cut at a character where they are too
+// long.
 struct FlightStart {
   uint16_t op = 0;
   uint8_t backend = 0;
@@ -90,13 +96,16 @@ struct FlightStart {
   int32_t rank = -1;
   uint64_t nbytes = 0;
   std::string_view detail{};
-  uint64_t t_start_ns = 0;  // 0: now; else CLOCK_MONOTONIC of a start that was recorded before and overwritten
+  uint64_t t_start_ns =
+      0;  // 0: now; else CLOCK_MONOTONIC of a start that was recorded before and overwritten
 };
 
 class FlightRing {
  public:
-  // Makes the file (it must not exist; mode 0600), allocates every block of it and maps it. On failure no file is left behind.
-  static Result<std::shared_ptr<FlightRing>> create(const std::string& path, uint64_t num_records, std::string_view meta);
+  // Makes the file (it must not exist; mode 0600), allocates every block of it and maps it. On failure no
+  // file is left behind.
+  static Result<std::shared_ptr<FlightRing>> create(const std::string& path, uint64_t num_records,
+                                                    std::string_view meta);
   // Does not close: a process that ends without close() has not ended in good order, and its file says so.
   ~FlightRing();
   FlightRing(const FlightRing&) = delete;
@@ -104,10 +113,12 @@ class FlightRing {
 
   // Any thread; lock-free; never fails. Returns the seq that end() takes; kFlightNoSeq once closed.
   uint64_t begin(const FlightStart& start);
-  // Any thread. Does nothing if the operation ended before or its record was overwritten; returns whether it wrote.
+  // Any thread. Does nothing if the operation ended before or its record was overwritten; returns whether it
+  // wrote.
   bool end(uint64_t seq, FlightState state, int32_t code, uint64_t nbytes_done, std::string_view outcome);
-  // Marks the file as closed in good order; later calls do nothing. The memory stays mapped until destruction, since another thread
-  // may be inside begin(). Idempotent. In a forked child it leaves the parent's file alone.
+  // Marks the file as closed in good order; later calls do nothing. The memory stays mapped until
+  // destruction, since another thread may be inside begin(). Idempotent. In a forked child it leaves the
+  // parent's file alone.
   void close();
 
  private:

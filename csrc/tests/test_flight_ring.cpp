@@ -15,18 +15,11 @@
 #include <vector>
 
 #include "core/flight_ring.h"
+#include "tests/check.h"
 
 using namespace wt;
 
 namespace {
-
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-      std::abort();                                                            \
-    }                                                                          \
-  } while (0)
 
 struct Folder {
   std::string path;
@@ -67,8 +60,12 @@ Image load(const std::string& path) {
   return image;
 }
 
-uint64_t seq_of(const FlightRecord& record) { return (record.stamp >> 2) - 1; }
-FlightPhase phase_of(const FlightRecord& record) { return static_cast<FlightPhase>(record.stamp & 3); }
+uint64_t seq_of(const FlightRecord& record) {
+  return (record.stamp >> 2) - 1;
+}
+FlightPhase phase_of(const FlightRecord& record) {
+  return static_cast<FlightPhase>(record.stamp & 3);
+}
 
 void test_file() {
   Folder folder;
@@ -82,10 +79,13 @@ void test_file() {
   CHECK(FlightRing::create(path, 8, "").status().code == ErrCode::IO);  // exists; stays as it is
   CHECK(FlightRing::create(folder.path + "/no/such", 8, "").status().code == ErrCode::IO);
   CHECK(FlightRing::create(folder.path + "/zero", 0, "").status().code == ErrCode::INVALID);
-  CHECK(FlightRing::create(folder.path + "/huge", kFlightMaxRecords + 1, "").status().code == ErrCode::INVALID);
-  CHECK(FlightRing::create(folder.path + "/meta", 8, std::string(4000, 'x')).status().code == ErrCode::INVALID);
+  CHECK(FlightRing::create(folder.path + "/huge", kFlightMaxRecords + 1, "").status().code ==
+        ErrCode::INVALID);
+  CHECK(FlightRing::create(folder.path + "/meta", 8, std::string(4000, 'x')).status().code ==
+        ErrCode::INVALID);
 
-  const uint64_t seq = ring->begin({.op = 3, .backend = 2, .peer = "gen-0", .version = 7, .nbytes = 100, .detail = "b 1/2"});
+  const uint64_t seq =
+      ring->begin({.op = 3, .backend = 2, .peer = "gen-0", .version = 7, .nbytes = 100, .detail = "b 1/2"});
   Image image = load(path);
   CHECK(std::memcmp(image.header.magic, "WTRING\0\0", 8) == 0);
   CHECK(image.header.pid == static_cast<uint32_t>(getpid()));
@@ -103,7 +103,8 @@ void test_file() {
   const FlightRecord& record = image.records[0];
   CHECK(image.header.mono_closed_ns >= record.t_end_ns && record.t_end_ns >= record.t_start_ns);
   CHECK(phase_of(record) == FlightPhase::Ended && record.nbytes_done == 40 && record.code == 5);
-  CHECK(std::string(record.text, record.detail_nbytes + size_t{record.outcome_nbytes}) == "b 1/2the peer is gone");
+  CHECK(std::string(record.text, record.detail_nbytes + size_t{record.outcome_nbytes}) ==
+        "b 1/2the peer is gone");
 }
 
 void test_texts_are_cut_at_characters() {
@@ -216,7 +217,8 @@ void print_cost() {
   constexpr int kRounds = 1'000'000;
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kRounds; ++i) {
-    ring->end(ring->begin({.op = 3, .peer = "generator-0", .version = i, .nbytes = 1 << 20}), FlightState::Done, 0, 1, "");
+    ring->end(ring->begin({.op = 3, .peer = "generator-0", .version = i, .nbytes = 1 << 20}),
+              FlightState::Done, 0, 1, "");
   }
   const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
   std::printf("begin + end: %.0f ns\n", spent.count() / kRounds);

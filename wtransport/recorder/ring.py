@@ -35,9 +35,10 @@ _Start = tuple[int, int, bytes, int, int, int, int, int, bytes, int]
 class FlightRecorder:
     """The flight ring of one member's incarnation: a file of fixed size, readable at any time.
 
-    begin, end, fail and event may be called from any thread, never raise and never block on I/O. An
-    operation that lasts so long that its record is overwritten is recorded anew, with its first
-    start time, when it ends. A forked child leaves the file alone when it closes its copy.
+    begin, end, fail and event may be called from any thread and never raise. They make no system call that waits, but the kernel
+    may hold a writer up while it writes the page back: where disks are busy, put the folder on a memory file system. An operation
+    that lasts so long that its record is overwritten is recorded anew, with its first start time, when it ends. A forked child
+    leaves the file alone when it closes its copy.
 
     Args:
         ring: The native ring.
