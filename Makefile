@@ -38,6 +38,7 @@ test: $(STAMPS)/installed
 	@python -m pytest $(ARGS)
 
 setup: $(STAMPS)/installed
+	@echo "==> $(VENV) is ready"
 
 $(STAMPS)/venv:
 	@command -v $(PYTHON) >/dev/null || { echo "wtransport: $(PYTHON) is missing; install Python 3.11 or newer, or name one: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -51,30 +52,30 @@ $(STAMPS)/venv:
 # torch goes first and alone: what is installed after it finds it there and leaves it as it is.
 $(STAMPS)/torch: constraints.txt | $(STAMPS)/venv
 	@echo "==> installing $(TORCH) (large, once)"
-	@$(PIP) install --quiet -c constraints.txt '$(TORCH)'
+	@$(PIP) install -qq -c constraints.txt '$(TORCH)'
 	@touch $@
 
 # CMake 3.25 and ninja are fetched only where the machine has none: an isolated build finds its own, a rebuild without isolation needs these.
 $(STAMPS)/tools: | $(STAMPS)/venv
-	@if ! command -v ninja >/dev/null; then echo "==> installing ninja"; $(PIP) install --quiet -c constraints.txt ninja; fi
-	@if ! cmake --version 2>/dev/null | awk 'NR == 1 { split($$3, v, "."); found = v[1] > 3 || (v[1] == 3 && v[2] >= 25) } END { exit !found }'; then echo "==> installing cmake"; $(PIP) install --quiet -c constraints.txt cmake; fi
+	@if ! command -v ninja >/dev/null; then echo "==> installing ninja"; $(PIP) install -qq -c constraints.txt ninja; fi
+	@if ! cmake --version 2>/dev/null | awk 'NR == 1 { split($$3, v, "."); found = v[1] > 3 || (v[1] == 3 && v[2] >= 25) } END { exit !found }'; then echo "==> installing cmake"; $(PIP) install -qq -c constraints.txt cmake; fi
 	@touch $@
 
 # One stamp for the package: dependencies and a full build when the project file or the constraints changed, else the core alone.
 $(STAMPS)/installed: pyproject.toml constraints.txt $(CSRC) | $(STAMPS)/torch $(STAMPS)/tools
 	@if [[ ! -e $(STAMPS)/package || pyproject.toml -nt $(STAMPS)/package || constraints.txt -nt $(STAMPS)/package ]]; then \
 	  echo "==> building the C++ core and installing wtransport with its development tools"; \
-	  $(PIP) install --quiet -c constraints.txt -e '.[dev]'; \
+	  $(PIP) install -qq -c constraints.txt -e '.[dev]'; \
 	  touch $(STAMPS)/package; \
 	else \
 	  echo "==> csrc changed: rebuilding the C++ core"; \
-	  $(PIP) install --quiet --no-build-isolation --no-deps -e .; \
+	  $(PIP) install -qq --no-build-isolation --no-deps -e .; \
 	fi
 	@touch $@
 
 native: $(STAMPS)/installed
 	@echo "==> rebuilding the C++ core"
-	@$(PIP) install --quiet --no-build-isolation --no-deps -e .
+	@$(PIP) install -qq --no-build-isolation --no-deps -e .
 
 stub: native
 	@python -m nanobind.stubgen -q -m wtransport._native -o wtransport/_native.pyi
