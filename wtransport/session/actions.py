@@ -159,6 +159,13 @@ class AbandonSlot:
 
 
 @dataclass(frozen=True)
+class SlotReused:
+    """The complete version in *slot* is about to be overwritten: it is not held any more."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
 class NeedLink:
     """Have a link to *member* up; answer ``on_source_ready`` or ``on_source_gone``."""
 
@@ -199,6 +206,7 @@ Action = (
     | VerifySlot
     | ShowVersion
     | AbandonSlot
+    | SlotReused
     | NeedLink
     | GetFailed
     | BindingRefused

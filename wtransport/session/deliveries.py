@@ -65,7 +65,8 @@ class DeliveryBook:
         slot, generation = link.credit or (-1, 0)
         link.credit = None
         wait_s = self._credit_timeout_s
-        begin = msg.Begin(put.identity, put.feed, self._feed_rank(put), self._feed_size(put), link.binding, plan[0], slot, generation, wait_s)
+        rank, size = (0, 1) if put.kind == "slot" else (self.rank, self.world_size)
+        begin = msg.Begin(put.identity, put.feed, rank, size, link.binding, plan[0], slot, generation, wait_s)
         self.out.append(act.Send(delivery.sink, begin))
         if slot >= 0:
             self._write(delivery, slot, generation, now)
@@ -77,12 +78,6 @@ class DeliveryBook:
         delivery.state = DeliveryState.WRITING
         delivery.slot, delivery.generation, delivery.writing = slot, generation, True
         self.out.append(act.StartWrite(delivery.number, delivery.put, delivery.sink, slot, generation))
-
-    def _feed_rank(self, put: Put) -> int:
-        return 0 if put.kind == "slot" else self.rank
-
-    def _feed_size(self, put: Put) -> int:
-        return 1 if put.kind == "slot" else self.world_size
 
     def _answer(self, sink: MemberId, identity: Identity, outcome: Outcome, now: float) -> None:
         delivery = self._find(sink, identity)
@@ -120,8 +115,10 @@ class DeliveryBook:
             self._forget(put)
 
     def _finish_if_done(self, put: Put) -> None:
-        if put.state is PutState.DELIVERING and not put.withdrawing and not any(
-            item.active or item.writing for item in put.deliveries.values() if not item.serves
+        if (
+            put.state is PutState.DELIVERING
+            and not put.withdrawing
+            and not any(item.active or item.writing for item in put.deliveries.values() if not item.serves)
         ):
             put.state = PutState.FINISHING
             self.out.append(act.ComputeDigest(put.number))
@@ -167,4 +164,3 @@ class DeliveryBook:
     def _error(self, code: str, text: str, sink: MemberId, identity: Identity, **fields: object) -> TransportError:
         cls = error_classes().get(code, TransportError)
         return cls(text).with_fields(peer=self.targets.get(sink, sink[:8]), version=identity.version, **fields)
-

@@ -166,14 +166,14 @@ class JobState:
         """Tell sinks that do not hold it; once when it becomes available, again when every rank's put is in."""
         if state.available and (again or not state.announced) and state is self.ledger.newest_available():
             state.announced = True
-            message = msg.Available(state.identity, state.whole, state.parts)
+            message = msg.Available(state.identity, state.world_size, state.whole, state.parts)
             self._send_all((item.member, message) for item in self.roster.generators if item.member not in state.holders)
 
     def _offer(self, member: MemberId) -> None:
         """The newest available version, for a sink that is new, bound anew, or behind."""
         state = self.ledger.newest_available()
         if state is not None and member not in state.holders:
-            self.out.append(act.Send(member, msg.Available(state.identity, state.whole, state.parts)))
+            self.out.append(act.Send(member, msg.Available(state.identity, state.world_size, state.whole, state.parts)))
 
     def _unavailable(self, state: VersionState) -> None:
         self._notice("unavailable", "", state.identity.version, "its last holder is gone")

@@ -102,9 +102,9 @@ class Ledger:
         """Forget versions that nobody holds or puts, below the newest available one."""
         newest = self.newest_available()
         if newest is not None:
-            idle = [key for key, state in self.versions.items() if key < newest.identity and not state.holders and state.ranks == state.settled]
-            for key in idle:
-                del self.versions[key]
+            for key, state in list(self.versions.items()):
+                if key < newest.identity and not state.holders and state.ranks == state.settled:
+                    del self.versions[key]
 
     def newest_available(self) -> VersionState | None:
         """The newest version that live members cover."""

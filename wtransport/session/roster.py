@@ -38,7 +38,8 @@ class Roster:
         others = [item for item in peers if item.world_size != join.world_size]
         if others and (join.role == "trainer" or join.group):
             names = ", ".join(f"{item.name} (rank {item.rank} of {item.world_size})" for item in others[:5])
-            return Refused("join_refused", f"{join.name} says world_size={join.world_size}, but there are {names}", "give all the same", False)
+            text = f"{join.name} says world_size={join.world_size}, but there are {names}"
+            return Refused("join_refused", text, "give all the same", False)
         same = [item for item in peers if item.rank == join.rank and item.name != join.name and (join.role == "trainer" or join.group)]
         if same:
             return Refused("join_refused", f"rank {join.rank} is taken by {same[0].name}", "give each rank once", False)
@@ -52,9 +53,7 @@ class Roster:
     def admit(self, join: Join, term: int) -> MemberRecord:
         """Add the member under the next ordinal."""
         self._ordinal += 1
-        record = MemberRecord(
-            join.member, join.role, join.group, join.rank, join.world_size, join.name, join.urls, (term, self._ordinal)
-        )
+        record = MemberRecord(join.member, join.role, join.group, join.rank, join.world_size, join.name, join.urls, (term, self._ordinal))
         self.members[join.member] = record
         self.view += 1
         return record

@@ -69,8 +69,12 @@ class Sink:
         self.slots[slot].tensors_alive = True
         self.shows.taken()
 
+    def pin(self, slot: int) -> None:
+        """The slot is being served to another sink: it must not change."""
+        self.slots[slot].leases += 1
+
     def lease_ended(self, binding: int, slot: int, now: float) -> None:
-        """One lease of the slot ended."""
+        """One lease, or one pin, of the slot ended."""
         if binding == self.binding:
             self.slots[slot].leases -= 1
             self.advance(now)
@@ -184,7 +188,9 @@ class Sink:
 
     # The driver.
 
-    def on_verified(self, slot_index: int, generation: int, error: tuple[str, str, str | None] | None, holding: msg.Holding | None, now: float) -> None:
+    def on_verified(
+        self, slot_index: int, generation: int, error: tuple[str, str, str | None] | None, holding: msg.Holding | None, now: float
+    ) -> None:
         """The landing was checked: *error* is (code, message, tensor), *holding* what the slot now covers."""
         slot = self.slots[slot_index] if slot_index < len(self.slots.slots) else None
         landing = next((item for item in self.landings.values() if item.slot == slot_index and item.generation == generation), None)
@@ -197,10 +203,10 @@ class Sink:
             self._install(landing, slot, holding)
         self.advance(now)
 
-    def on_slot_fresh(self, binding: int, slot: int, now: float) -> None:
-        """An abandoned slot has new memory."""
+    def on_slot_fresh(self, binding: int, slot: int, generation: int, now: float) -> None:
+        """An abandoned slot has new memory, whose header says *generation*."""
         if binding == self.binding:
-            self.slots.fresh(self.slots[slot])
+            self.slots.fresh(self.slots[slot], generation)
             self.advance(now)
 
     # The coordinator.
@@ -216,7 +222,8 @@ class Sink:
             if landing.identity.publication < publication and not landing.feed.startswith("pull:"):
                 self._fail_landing(landing, "stale", f"publication {publication} began", None)
         for identity in [item for item in self.waiting if item.publication < publication]:
-            self._tell(set(self.waiting.pop(identity).begun.values()), msg.Failed(identity, "stale", f"publication {publication} began", None))
+            stale = msg.Failed(identity, "stale", f"publication {publication} began", None)
+            self._tell(set(self.waiting.pop(identity).begun.values()), stale)
         for name in [item for item in self.feeds.by_name if not item.startswith("pull:") and item != str(publication)]:
             del self.feeds.by_name[name]
         self.advance(now)
@@ -245,7 +252,7 @@ class Sink:
 
     def next_deadline(self) -> float | None:
         """When ``on_time`` has something to do next."""
-        times = [item.deadline for item in self.waiting.values() if not item.superseded or True]
+        times = [item.deadline for item in self.waiting.values()]
         times += [feed.mismatch_deadline for feed in self.feeds.by_name.values() if feed.mismatch_deadline is not None]
         if self.catchup.pull is not None:
             times.append(self.catchup.pull.deadline)
@@ -284,7 +291,7 @@ class Sink:
         feed = self.feeds.sole_ready()
         slot = self.slots.writable()
         if feed is not None and feed.sole is not None and slot is not None and self.slots.credited() is None and not self.waiting:
-            self.slots.claim(slot, None)
+            self._claim(slot, None)
             slot.granted.add(feed.sole)
             self.out.append(act.SendGrant(feed.sole, slot.index, slot.generation, None))
 
@@ -315,9 +322,11 @@ class Sink:
             self.slots[landing.slot].granted.add(source)
             self.out.append(act.SendGrant(source, landing.slot, landing.generation, landing.identity))
 
-    def _start_landing(self, slot: Slot, identity: Identity, feed: str, world_size: int, begun: dict[int, MemberId], *, grant: bool) -> None:
+    def _start_landing(
+        self, slot: Slot, identity: Identity, feed: str, world_size: int, begun: dict[int, MemberId], *, grant: bool
+    ) -> None:
         if grant:
-            self.slots.claim(slot, identity)
+            self._claim(slot, identity)
         else:
             slot.state, slot.identity = SlotState.LANDING, identity
         landing = Landing(identity, feed, world_size, slot.index, slot.generation, dict(begun))
@@ -325,6 +334,11 @@ class Sink:
         for source in begun.values() if grant else ():
             slot.granted.add(source)
             self.out.append(act.SendGrant(source, slot.index, slot.generation, identity))
+
+    def _claim(self, slot: Slot, identity: Identity | None) -> None:
+        if slot.state is SlotState.COMPLETE:
+            self.out.append(act.SlotReused(slot.index))
+        self.slots.claim(slot, identity)
 
     def _fail_landing(self, landing: Landing, code: str, text: str, gone: MemberId | None, tensor: str | None = None) -> None:
         self.landings.pop(landing.identity, None)

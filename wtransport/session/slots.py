@@ -72,7 +72,7 @@ class SlotTable:
     def newest(self) -> Slot | None:
         """The newest complete slot."""
         complete = [slot for slot in self.slots if slot.state is SlotState.COMPLETE and slot.identity is not None]
-        return max(complete, key=lambda slot: (slot.identity, slot.index), default=None)  # type: ignore[arg-type,return-value]
+        return max(complete, key=lambda slot: (slot.identity, slot.index), default=None)
 
     @property
     def newest_identity(self) -> Identity | None:
@@ -126,8 +126,9 @@ class SlotTable:
         slot.granted.clear()
         slot.generation += 1
 
-    def fresh(self, slot: Slot) -> None:
-        """The abandoned slot has new memory."""
+    def fresh(self, slot: Slot, generation: int) -> None:
+        """The abandoned slot has new memory at *generation*; ours never goes down."""
+        slot.generation = max(slot.generation, generation)
         slot.state = SlotState.FREE
 
     def credited(self) -> Slot | None:

@@ -124,8 +124,19 @@ class Source(DeliveryBook):
             if put.identity is not None and put.identity.publication < publication and put.kind != "slot":
                 if put.state in (PutState.DELIVERING, PutState.FINISHING):
                     self._fail_put(put, "stale", f"publication {publication} began: the set of trainers changed", now)
-                elif put.state is PutState.HELD:
-                    self._end_hold(put, now)
+
+    def on_rejoined(self) -> None:
+        """A coordinator (again): ask anew for what no coordinator has answered."""
+        for put in self.puts.values():
+            if put.state is PutState.ADMITTING:
+                self.out.append(act.Send(COORDINATOR, msg.PutRequest(put.number, put.version, self.rank, put.digest, put.rewind)))
+
+    def holdings(self) -> tuple[msg.Holding, ...]:
+        """What is held here, for a declaration."""
+        held = [put for put in self.puts.values() if put.state is PutState.HELD and put.kind in ("reference", "snapshot")]
+        return tuple(
+            msg.Holding(put.identity, put.kind, (self.rank,), self.world_size, put.digest or 0) for put in held if put.identity is not None
+        )
 
     # Sinks.
 

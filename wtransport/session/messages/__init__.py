@@ -50,7 +50,6 @@ from wtransport.session.messages.peer import (
     Grant,
     Mismatch,
     Part,
-    PeerHello,
     Pull,
     PullRefused,
     Recall,
@@ -96,7 +95,6 @@ MESSAGES: tuple[type, ...] = (
     Release,
     EventNotice,
     SteerReply,
-    PeerHello,
     DataOffer,
     SourceManifest,
     Want,
@@ -113,6 +111,7 @@ MESSAGES: tuple[type, ...] = (
 )
 
 __all__ = [
+    "MESSAGES",
     "Ahead",
     "Available",
     "Begin",
@@ -129,13 +128,11 @@ __all__ = [
     "Installed",
     "Join",
     "Leave",
-    "MESSAGES",
     "MemberRecord",
     "Mismatch",
     "NewTerm",
     "Overtaken",
     "Part",
-    "PeerHello",
     "PublicationBegun",
     "Pull",
     "PullRefused",

@@ -264,6 +264,7 @@ class Available:
     """To sinks: *identity* is complete and these members hold it: any one of ``whole``, or all of ``parts`` together."""
 
     identity: Identity
+    world_size: int
     whole: tuple[MemberId, ...]
     parts: tuple[MemberId, ...]
 

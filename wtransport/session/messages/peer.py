@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wtransport.session.identity import Identity, MemberId
-
-
-@dataclass(frozen=True)
-class PeerHello:
-    """First on a peer link, both ways."""
-
-    member: MemberId
-    name: str
+from wtransport.session.identity import Identity
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class MemberRecord:
 
 @dataclass(frozen=True)
 class Holding:
-    """A version that a member holds: ``kind`` is ``slot``, ``snapshot`` or ``reference``; ``parts`` the trainer ranks' parts it covers (P9)."""
+    """A version held: ``kind`` is ``slot``, ``snapshot`` or ``reference``; ``parts`` the trainer ranks' parts covered (P9)."""
 
     identity: Identity
     kind: str

@@ -1,0 +1,54 @@
+"""PutHandle: a put that goes on while its caller does something else."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Generator
+from typing import Any
+
+from wtransport.session.outcomes import Receipt
+
+
+class PutHandle:
+    """What ``put_nowait`` returns.
+
+    ``await handle`` gives the receipt, or raises what the put raised; cancelling that await stops the wait only. ``await
+    handle.source_free`` returns once the caller may write to the weights again.
+
+    Attributes:
+        version: The version being put.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        done: concurrent.futures.Future[Receipt],
+        source_free: concurrent.futures.Future[None],
+        withdraw: Callable[[], None],
+    ) -> None:
+        self.version = version
+        self._done = done
+        self._source_free = source_free
+        self._withdraw = withdraw
+
+    def cancel(self) -> None:
+        """Withdraw the version: what has not started is dropped, what is in flight settles, the sinks are told."""
+        if not self._done.done():
+            self._withdraw()
+
+    def done(self) -> bool:
+        """Whether the put has ended, well or not."""
+        return self._done.done()
+
+    def result(self, timeout_s: float | None = None) -> Receipt:
+        """Wait in this thread (which must not be the event loop's) and return the receipt."""
+        return self._done.result(timeout_s)
+
+    @property
+    def source_free(self) -> asyncio.Future[None]:
+        """Resolves when the weights may be written to again; cancelling it stops the wait only."""
+        return asyncio.shield(asyncio.wrap_future(self._source_free))
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        return asyncio.shield(asyncio.wrap_future(self._done)).__await__()

@@ -1,0 +1,180 @@
+"""The coordinator with its sockets: one listener, a channel and a heartbeat per member."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from wtransport import _native
+from wtransport.config import TransportConfig
+from wtransport.control.channel import Channel, ChannelLimits
+from wtransport.control.codec import Codec
+from wtransport.control.listener import Listener
+from wtransport.control.preamble import BEAT
+from wtransport.control.secret import Secret
+from wtransport.control.tokens import TokenTable
+from wtransport.errors import PeerLostError, ProtocolError, TransportError
+from wtransport.service.pump import Pump
+from wtransport.session import actions as act
+from wtransport.session import messages as msg
+from wtransport.session.coordinator import Coordinator
+from wtransport.session.identity import MemberId
+
+_JOIN_TIMEOUT_S = 10.0
+
+
+class CoordinatorHost:
+    """Runs the coordinator's machine on the running loop.
+
+    Args:
+        config: Deadlines, caps and the heartbeat's settings.
+        secret: What members must prove.
+        engine: Native engine whose queue the heartbeat's events go to; its driver hands them to ``on_liveness``.
+    """
+
+    def __init__(self, config: TransportConfig, secret: Secret, engine: _native.Engine) -> None:
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self.machine = Coordinator(secrets.token_hex(16), rebuild_s=config.rebuild_s, answer_timeout_s=config.stall_timeout_s)
+        self._pump = Pump(self.machine, {act.Send: self._send, act.Expel: self._expel, act.Emit: lambda _: None})
+        self._listener = Listener(secret=secret)
+        self._tokens: TokenTable[MemberId] = TokenTable()
+        self._channels: dict[MemberId, Channel] = {}
+        self._handles: dict[MemberId, int] = {}
+        self._by_handle: dict[int, MemberId] = {}
+        self._heart = _native.Heart(engine, config.heartbeat_interval_s, config.silent_after_s)
+        self._toucher = self._loop.call_soon(self._touch)
+        self._tasks: set[asyncio.Task[None]] = set()
+        limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
+        codec = Codec(msg.MESSAGES)
+        self._listener.serve_channels(self._opened, codec=codec, hello=lambda: {"role": "coordinator"}, limits=limits)
+        self._listener.serve_raw(BEAT, self._tokens, self._beat)
+        self._handlers: dict[type, Callable[[MemberId, Any], None]] = self._table()
+
+    async def listen(self, url: str) -> tuple[str, ...]:
+        """Bind *url*; returns the bound addresses."""
+        return await self._listener.listen(url, timeout_s=self._config.connect_timeout_s)
+
+    def on_liveness(self, handle: int, code: int, age_ns: int) -> None:
+        """The native heartbeat noticed something about a member."""
+        member = self._by_handle.get(handle)
+        record = self.machine.roster.members.get(member) if member is not None else None
+        if member is None or record is None:
+            return
+        if code == _native.LIVENESS_SILENT:
+            self._lost(member, f"no heartbeat for {age_ns / 1e9:.1f} s: the process is stopped, or the network is down")
+        elif code in (_native.LIVENESS_EOF, _native.LIVENESS_EXITED):
+            self._lost(member, "its heartbeat connection ended: the process is gone")
+
+    async def close(self) -> None:
+        """Close every channel and the listener."""
+        self._pump.close()
+        self._toucher.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await self._listener.close()
+        channels = list(self._channels.values())
+        self._channels.clear()
+        await asyncio.gather(*(channel.close(0.5) for channel in channels), return_exceptions=True)
+        self._heart.close()
+
+    def _table(self) -> dict[type, Callable[[MemberId, Any], None]]:
+        machine = self.machine
+
+        def timed(method: Callable[..., None]) -> Callable[[MemberId, Any], None]:
+            return lambda member, message: method(member, message, self._pump.now)
+
+        return {
+            msg.Leave: timed(machine.on_leave),
+            msg.TermRefused: lambda member, message: machine.on_term_refused(message),
+            msg.Redeclare: timed(machine.on_redeclare),
+            msg.PutRequest: timed(machine.on_put),
+            msg.PutSettled: timed(machine.on_put_settled),
+            msg.PutFailed: lambda member, message: machine.on_put_failed(message, self._pump.now),
+            msg.HoldingEnded: machine.on_holding_ended,
+            msg.WithdrawRequest: lambda member, message: machine.on_withdraw_request(message, self._pump.now),
+            msg.Bound: timed(machine.on_bound),
+            msg.Installed: timed(machine.on_installed),
+            msg.Dropped: timed(machine.on_dropped),
+            msg.Behind: machine.on_behind,
+            msg.Superseded: machine.on_superseded,
+            msg.Ready: machine.on_ready,
+            msg.ShowTaken: machine.on_show_taken,
+            msg.SteerRequest: timed(machine.steer),
+        }
+
+    def _opened(self, channel: Channel) -> None:
+        deadline = self._loop.call_later(_JOIN_TIMEOUT_S, channel.abort, PeerLostError("no Join within the deadline"))
+
+        def first(message: object) -> None:
+            deadline.cancel()
+            if not isinstance(message, msg.Join):
+                raise ProtocolError(f"the first message must be Join, not {type(message).__name__}")
+            self._join(channel, message)
+
+        channel.attach(first, lambda error: deadline.cancel())
+
+    def _join(self, channel: Channel, join: msg.Join) -> None:
+        member = join.member
+        old = self._channels.get(member)
+        if old is not None:
+            # The same incarnation twice: the machine refuses it; the one that is there stays.
+            raise ProtocolError(f"{join.name} is here already under this incarnation")
+        self._channels[member] = channel
+        channel.attach(partial(self._message, member), partial(self._closed, member, channel))
+        token = self._tokens.issue(member, self._config.connect_timeout_s)
+        self.machine.on_join(join, token, self._pump.now)
+        self._pump.run()
+
+    def _message(self, member: MemberId, message: object) -> None:
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            raise ProtocolError(f"{type(message).__name__} is not for the coordinator")
+        handler(member, message)
+        self._pump.run()
+
+    def _closed(self, member: MemberId, channel: Channel, error: TransportError | None) -> None:
+        if self._channels.get(member) is channel:
+            del self._channels[member]
+            self._lost(member, f"its control channel ended: {error.message if error else 'closed'}")
+
+    def _lost(self, member: MemberId, cause: str) -> None:
+        self.machine.on_lost(member, "lost", cause, self._pump.now)
+        self._pump.run()
+
+    def _beat(self, sock: socket.socket, member: MemberId, peer: str) -> None:
+        if member not in self._channels:
+            sock.close()
+            return
+        handle = secrets.randbits(62)
+        self._handles[member] = handle
+        self._by_handle[handle] = member
+        sock.setblocking(True)
+        self._heart.add(handle, sock.detach())
+
+    def _touch(self) -> None:
+        self._heart.touch()
+        self._toucher = self._loop.call_later(self._config.heartbeat_interval_s, self._touch)
+
+    def _send(self, action: act.Send) -> None:
+        channel = self._channels.get(action.to)
+        if channel is not None and not channel.closed:
+            try:
+                channel.send_nowait(action.message)
+            except PeerLostError:
+                return  # its end is reported by the channel itself
+
+    def _expel(self, action: act.Expel) -> None:
+        handle = self._handles.pop(action.member, None)
+        if handle is not None:
+            self._by_handle.pop(handle, None)
+            self._heart.remove(handle)
+        channel = self._channels.pop(action.member, None)
+        if channel is not None:
+            task = self._loop.create_task(channel.close())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,439 @@
+"""The driver of a sink: memory, grants, verification, and what the user is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from wtransport.backends.base import MemoryRegion, OwnerEndpoint, RemoteRegion
+from wtransport.errors import (
+    ClosedError,
+    DeadlineError,
+    ManifestMismatchError,
+    ProtocolError,
+    TransportError,
+    UnavailableError,
+    WeightsError,
+    error_classes,
+)
+from wtransport.memory.landing import LandingSlot
+from wtransport.memory.tensors import inspect
+from wtransport.recorder.format import Op
+from wtransport.service import local
+from wtransport.service.context import Context
+from wtransport.service.feedplans import FeedPlan, FeedPlans
+from wtransport.service.pump import Pump
+from wtransport.service.upstream import Upstreams
+from wtransport.service.verification import PartBytes, verify
+from wtransport.session import actions as act
+from wtransport.session import messages as msg
+from wtransport.session.identity import COORDINATOR, Identity, MemberId
+from wtransport.session.sink import Sink
+from wtransport.weights.manifest import Manifest
+
+_SLOTS = 2
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What the user is given: tensors over one slot, and how to give it back (from any thread)."""
+
+    identity: Identity
+    seq: int
+    tensors: dict[str, torch.Tensor]
+    release: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class LandingCalls:
+    """What a landing needs of the rest of the member.
+
+    Attributes:
+        hold: Offers an installed version to those who pull; returns a number.
+        unhold: Takes the offer back.
+        post: Runs a function on the service's loop, from any thread.
+    """
+
+    hold: Callable[..., int]
+    unhold: Callable[[int], None]
+    post: Callable[..., None]
+
+
+class Landings:
+    """Everything a generator does as a sink.
+
+    Args:
+        context: The member's means.
+        calls: The rest of the member.
+    """
+
+    def __init__(self, context: Context, calls: LandingCalls) -> None:
+        self._context = context
+        self._calls = calls
+        profile = context.membership.profile
+        grouped = profile.world_size if profile.group else 1
+        self.machine = Sink(group_size=grouped, stall_timeout_s=context.config.stall_timeout_s)
+        self.links = Upstreams(context, self._message, self._linked, self._gone, lambda: self.machine.binding)
+        self.wanted: Manifest | None = None
+        self.feeds = FeedPlans(context, self.links)
+        self._slots: list[LandingSlot] = []
+        self._regions: dict[tuple[int, str], MemoryRegion] = {}
+        self._grants: dict[tuple[int, MemberId], tuple[OwnerEndpoint, RemoteRegion]] = {}
+        self._parts: dict[tuple[Identity, int], PartBytes] = {}
+        self._held: dict[int, int] = {}
+        self._shown: act.ShowVersion | None = None
+        self._changed = asyncio.Event()
+        self._binding_error: TransportError | None = None
+        self._get_errors: dict[Identity, TransportError] = {}
+        self._closed = False
+        self.pump = Pump(
+            self.machine,
+            {
+                act.Send: self._send,
+                act.SendGrant: self._grant,
+                act.RevokeGrants: self._revoke,
+                act.AssignBoxes: lambda action: context.spawn(self._assign(action.feed)),
+                act.VerifySlot: lambda action: context.spawn(self._verify(action)),
+                act.ShowVersion: self._show,
+                act.AbandonSlot: lambda action: context.spawn(self._abandon(action.slot)),
+                act.SlotReused: self._reused,
+                act.NeedLink: self._need_link,
+                act.GetFailed: self._get_failed,
+                act.BindingRefused: self._binding_refused,
+            },
+        )
+
+    # The user.
+
+    async def bind(self, weights: object) -> int:
+        """Make landing memory for *weights*' names, shapes and dtypes; returns the bytes mapped for it."""
+        wanted = inspect(weights).manifest
+        slots: list[LandingSlot] = []
+        binding = self.machine.binding + 1
+        try:
+            for index in range(_SLOTS):
+                slot = LandingSlot(wanted, self._context.budget, partial(self._calls.post, self._tensors_gone, binding, index))
+                slots.append(slot)
+                await local.populate(self._context, MemoryRegion("local", slot.region, slot))
+        except BaseException:
+            for slot in slots:
+                slot.close()
+            raise
+        old = self._slots
+        self.machine.bind(_SLOTS, self._context.now)
+        self.links_say(msg.Bound(self.machine.binding))
+        self.wanted, self._slots, self._shown, self._binding_error = wanted, slots, None, None
+        self._regions.clear()
+        self._parts.clear()
+        for number in self._held.values():
+            self._calls.unhold(number)
+        self._held.clear()
+        self.pump.run()
+        for slot in old:
+            slot.close()
+        if self._binding_error is not None:
+            raise self._binding_error
+        return sum(slot.nbytes for slot in slots)
+
+    def links_say(self, message: object) -> None:
+        """Tell every source."""
+        for source in self.links.links:
+            self.links.send(source, message)
+
+    async def next(self, after: int, timeout_s: float | None) -> Lease:
+        """The newest version shown with a number above *after*.
+
+        Raises:
+            DeadlineError: If none came within *timeout_s*.
+            ManifestMismatchError: If the binding does not fit the trainers' weights.
+        """
+        return await self._wait(lambda: self._shown is not None and self._shown.seq > after, timeout_s, "no new version")
+
+    async def get(self, version: int | None, timeout_s: float) -> Lease:
+        """The newest version there is (pulled if this member does not hold it), or at least *version*.
+
+        Raises:
+            UnavailableError: If no live member holds it.
+            DeadlineError: If it did not come within *timeout_s*.
+        """
+        self._get_errors.clear()
+        available = self.machine.catchup.available
+        newest = available.identity if available is not None and version is None else None
+        self.machine.advance(self._context.now)
+        self.pump.run()
+
+        def there() -> bool:
+            if self._shown is None:
+                return False
+            if version is not None:
+                return self._shown.identity.version >= version
+            return newest is None or self._shown.identity >= newest or not self.machine.newer(newest, self._shown.identity)
+
+        return await self._wait(there, timeout_s, "no version" if version is None else f"version {version} did not come", getting=True)
+
+    async def _wait(self, there: Callable[[], bool], timeout_s: float | None, what: str, *, getting: bool = False) -> Lease:
+        deadline = None if timeout_s is None else self._context.now + timeout_s
+        while True:
+            if self._closed:
+                raise ClosedError("the transport is closed")
+            if self._binding_error is not None:
+                raise self._binding_error
+            if not self._slots:
+                raise WeightsError("nothing is bound", hint="await transport.bind(model.state_dict()) first")
+            if there():
+                return self._lease()
+            if getting and self._get_errors:
+                raise next(iter(self._get_errors.values()))
+            self._changed.clear()
+            left = None if deadline is None else deadline - self._context.now
+            try:
+                if left is not None and left <= 0:
+                    raise TimeoutError
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError as error:
+                have = self._shown.identity.version if self._shown is not None else None
+                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}", phase="get") from error
+
+    def _lease(self) -> Lease:
+        shown = self._shown
+        assert shown is not None
+        slot = self._slots[shown.slot]
+        binding = self.machine.binding
+        self.machine.lease(shown.slot)
+        self.pump.run()
+        released = False
+
+        def release() -> None:
+            nonlocal released
+            if not released:
+                released = True
+                self._calls.post(self._lease_ended, binding, shown.slot)
+
+        return Lease(shown.identity, shown.seq, slot.tensors(), release)
+
+    def _lease_ended(self, binding: int, slot: int) -> None:
+        self.machine.lease_ended(binding, slot, self._context.now)
+        self._tensors_gone(binding, slot)
+
+    def _tensors_gone(self, binding: int, slot: int) -> None:
+        if binding == self.machine.binding and self._slots and not self._slots[slot].tensors_alive():
+            self.machine.tensors_gone(binding, slot, self._context.now)
+        self.pump.run()
+
+    async def close(self) -> None:
+        """Give everything back; tensors that are still referenced keep their memory."""
+        self._closed = True
+        self._changed.set()
+        self.links.drop_all(ClosedError("the transport was closed"))
+        self.pump.close()
+        for slot in self._slots:
+            slot.close()
+        self._slots = []
+
+    # The coordinator's words.
+
+    def on_message(self, message: object) -> None:
+        """A message from the coordinator that is for a sink."""
+        machine, now = self.machine, self._context.now
+        match message:
+            case msg.PublicationBegun():
+                machine.on_publication(message.publication, message.rewind, now)
+            case msg.Overtaken():
+                machine.on_overtaken(message, now)
+            case msg.Withdraw():
+                machine.on_withdraw(message, now)
+            case msg.Available():
+                machine.catchup.on_available(message, now)
+                self._changed.set()
+            case msg.Unavailable():
+                machine.catchup.on_unavailable(message.identity, now)
+            case msg.Show():
+                machine.shows.on_show(message)
+                machine.advance(now)
+            case msg.Release():
+                machine.shows.on_release(message.identity)
+                machine.advance(now)
+        self.pump.run()
+
+    def on_members(self) -> None:
+        """The roster changed: link to every trainer, forget who left."""
+        membership = self._context.membership
+        self.links.keep_only(membership.members)
+        for record in membership.trainers().values():
+            self.links.want(record)
+        self.pump.run()
+
+    def holdings(self) -> tuple[msg.Holding, ...]:
+        """What is held here, for a declaration."""
+        newest = self.machine.slots.newest_identity
+        holding = self.machine.shows.holdings.get(newest) if newest is not None else None
+        return (holding,) if holding is not None else ()
+
+    # Links.
+
+    def _linked(self, source: MemberId) -> None:
+        self.machine.catchup.on_source_ready(source, self._context.now)
+        self.pump.run()
+
+    def _gone(self, source: MemberId, cause: TransportError) -> None:
+        self.feeds.forget(source)
+        self._grants = {key: grant for key, grant in self._grants.items() if key[1] != source}
+        self.machine.on_source_gone(source, str(cause), self._context.now)
+        self.pump.run()
+
+    def _message(self, source: MemberId, message: object) -> None:
+        machine, now = self.machine, self._context.now
+        match message:
+            case msg.SourceManifest():
+                self.feeds.declared(source, message)
+                machine.on_source_manifest(source, message, now)
+            case msg.Begin():
+                machine.on_begin(source, message, now)
+            case msg.Part():
+                self._parts[message.identity, message.rank] = PartBytes.of(message)
+                machine.on_part(source, message, now)
+            case msg.Return():
+                machine.on_return(source, message, now)
+            case msg.PullRefused():
+                machine.catchup.on_pull_refused(source, message, now)
+            case _:
+                raise ProtocolError(f"{type(message).__name__} is not for a sink")
+        self.pump.run()
+
+    # Actions.
+
+    def _send(self, action: act.Send) -> None:
+        if action.to == COORDINATOR:
+            self._context.send(action.message)
+        else:
+            self.links.send(action.to, action.message)
+
+    def _grant(self, action: act.SendGrant) -> None:
+        link = self.links.links.get(action.to)
+        if link is None or link.endpoint is None or link.choice is None or self.wanted is None:
+            return  # its end is reported by the link
+        region = self._region(action.slot, link.choice.backend)
+        try:
+            num_digests = len(self.wanted.canonical)
+            remote = link.endpoint.grant(region, generation=action.generation, writable=True, num_digests=num_digests)
+        except TransportError as error:
+            link.break_off(error)
+            return
+        self._grants[action.slot, action.to] = (link.endpoint, remote)
+        binding = self.machine.binding
+        self.links.send(action.to, msg.Grant(binding, action.slot, action.generation, remote.to_wire(), action.identity))
+
+    def _region(self, slot: int, backend: str) -> MemoryRegion:
+        found = self._regions.get((slot, backend))
+        if found is None:
+            landing = self._slots[slot]
+            found = self._regions[slot, backend] = self._context.backends[backend].register(landing.region, landing)
+        return found
+
+    def _revoke(self, action: act.RevokeGrants) -> None:
+        for key in [item for item in self._grants if item[0] == action.slot]:
+            endpoint, remote = self._grants.pop(key)
+            endpoint.revoke(remote)
+
+    async def _assign(self, feed: str) -> None:
+        serial = self.machine.feeds.by_name[feed].serial if feed in self.machine.feeds.by_name else 0
+        assert self.wanted is not None
+        mismatch = await self.feeds.share_out(self.machine.feeds.by_name.get(feed), self.wanted, self.machine.binding)
+        self.machine.on_boxes_assigned(feed, serial, mismatch, self._context.now)
+        if not mismatch:
+            self._binding_error = None
+        self.pump.run()
+
+    async def _verify(self, action: act.VerifySlot) -> None:
+        context, machine = self._context, self.machine
+        plan: FeedPlan | None = self.feeds.plans.get(action.feed)
+        recorder = context.recorder
+        flight = 0
+        if recorder is not None:
+            publication = action.identity.publication
+            flight = recorder.begin(Op.INSTALL, version=action.identity.version, term=publication.term, publication=publication.n)
+        error: tuple[str, str, str | None] | None = None
+        holding: msg.Holding | None = None
+        own: npt.NDArray[np.uint64] | None = None
+        try:
+            if plan is None or self.wanted is None:
+                raise ProtocolError("the feed was shared out anew while the version landed")
+            grants = {member: self._grants.get((action.slot, member)) for member in plan.members.values()}
+            parts = {rank: self._parts.pop((action.identity, rank)) for rank in plan.members}
+            own = await verify(
+                context, plan, parts, grants, self.wanted, MemoryRegion("local", self._slots[action.slot].region, self._slots[action.slot])
+            )
+            holding = self._holding(action, plan, own)
+        except TransportError as caught:
+            error = (caught.code, caught.message, caught.tensor)
+        if recorder is not None:
+            nbytes = self.wanted.nbytes if self.wanted is not None and error is None else 0
+            recorder.end(flight, nbytes_done=nbytes, outcome="installed" if error is None else f"{error[0]}: {error[1]}")
+        if holding is not None:
+            self._hold(action, own)
+        machine.on_verified(action.slot, action.generation, error, holding, context.now)
+        self.pump.run()
+
+    def _holding(self, action: act.VerifySlot, plan: FeedPlan, own: npt.NDArray[np.uint64]) -> msg.Holding:
+        available = self.machine.catchup.available
+        pulled = available is not None and available.identity == action.identity
+        world_size = available.world_size if pulled and available is not None else len(plan.members)
+        parts = tuple(range(world_size)) if plan.covers else ()
+        return msg.Holding(action.identity, "slot", parts, world_size, int(np.sum(own, dtype=np.uint64)))
+
+    def _hold(self, action: act.VerifySlot, own: npt.NDArray[np.uint64] | None) -> None:
+        slot = self._slots[action.slot]
+        digests = own if self._context.config.verify != "off" else None
+        pin = partial(self._pin, self.machine.binding, action.slot)
+        self._held[action.slot] = self._calls.hold(action.identity, self.wanted, slot.region, slot, digests, pin)
+
+    def _pin(self, binding: int, slot: int) -> Callable[[], None]:
+        if binding != self.machine.binding:
+            return lambda: None
+        self.machine.pin(slot)
+        return partial(self._unpin, binding, slot)
+
+    def _unpin(self, binding: int, slot: int) -> None:
+        self.machine.lease_ended(binding, slot, self._context.now)
+        self.pump.run()
+
+    def _show(self, action: act.ShowVersion) -> None:
+        self._shown = action
+        self._changed.set()
+
+    def _reused(self, action: act.SlotReused) -> None:
+        number = self._held.pop(action.slot, None)
+        if number is not None:
+            self._calls.unhold(number)
+
+    async def _abandon(self, index: int) -> None:
+        binding, slot = self.machine.binding, self._slots[index]
+        self._regions = {key: region for key, region in self._regions.items() if key[0] != index}
+        await self._context.driver.offload(lambda: slot.abandon() and None)
+        await local.populate(self._context, MemoryRegion("local", slot.region, slot))
+        self.machine.on_slot_fresh(binding, index, slot.generation, self._context.now)
+        self.pump.run()
+
+    def _need_link(self, action: act.NeedLink) -> None:
+        record = self._context.membership.members.get(action.member)
+        if record is not None:
+            self.links.want(record)
+        else:
+            self.machine.catchup.holder_failed(action.member, self._context.now)
+
+    def _get_failed(self, action: act.GetFailed) -> None:
+        if action.identity is not None:
+            cls: Any = error_classes().get(action.code, UnavailableError)
+            self._get_errors[action.identity] = cls(action.message, version=action.identity.version)
+            self._changed.set()
+
+    def _binding_refused(self, action: act.BindingRefused) -> None:
+        self._binding_error = ManifestMismatchError(action.message, hint="bind what the trainers put, or put what the generators want")
+        self._changed.set()

@@ -1,0 +1,375 @@
+"""The driver of a source: runs its machine's writes, takes digests, and resolves the user's puts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from wtransport import _native
+from wtransport.backends.base import RemoteRegion
+from wtransport.errors import ProtocolError, TransportError, WithdrawnError, error_classes
+from wtransport.memory.snapshot import Snapshot
+from wtransport.memory.tensors import SourceWeights
+from wtransport.recorder.format import Op
+from wtransport.service import local
+from wtransport.service.context import Context
+from wtransport.service.downstream import Downstreams
+from wtransport.service.plans import Digests, SinkPlan, content_digest, name_weights, plan_for
+from wtransport.service.pump import Pump
+from wtransport.service.putrecord import PutRecord
+from wtransport.service.writing import Writing
+from wtransport.session import actions as act
+from wtransport.session import messages as msg
+from wtransport.session.identity import COORDINATOR, Identity, MemberId
+from wtransport.session.outcomes import Delivered, Receipt
+from wtransport.session.source import Source
+from wtransport.weights.assign import Assignment
+from wtransport.weights.manifest import Manifest
+from wtransport.weights.plan import make_plan
+
+
+class Puts:
+    """Everything a member does as a source.
+
+    Args:
+        context: The member's means.
+        emit: Hands an event to the user.
+    """
+
+    def __init__(self, context: Context, emit: Callable[[msg.EventNotice], None]) -> None:
+        self._context = context
+        self._emit = emit
+        config, profile = context.config, context.membership.profile
+        trainer = profile.role == "trainer"
+        self.machine = Source(
+            rank=profile.rank if trainer else 0,
+            world_size=profile.world_size if trainer else 1,
+            credit_timeout_s=config.credit_timeout_s,
+            stall_timeout_s=config.stall_timeout_s,
+        )
+        self.links = Downstreams(context, self._message, self._linked, self._gone)
+        self.records: dict[int, PutRecord] = {}
+        self.plans: dict[tuple[MemberId, str], SinkPlan] = {}
+        self.remotes: dict[tuple[MemberId, int], RemoteRegion] = {}
+        self._writings: dict[int, Writing] = {}
+        self._manifests: dict[str, Manifest] = {}
+        self._weights: dict[bytes, Digests] = {}
+        self._numbers = itertools.count(1)
+        self._last: PutRecord | None = None
+        self._last_own: tuple[Manifest, Digests] | None = None
+        self.pump = Pump(
+            self.machine,
+            {
+                act.Send: self._send,
+                act.Emit: lambda action: emit(action.event),
+                act.StartWrite: self._start_write,
+                act.CancelWrite: lambda action: self._writings[action.delivery].cancel() if action.delivery in self._writings else None,
+                act.SendPart: self._send_part,
+                act.PutDone: self._put_done,
+                act.PutError: self._put_error,
+                act.ComputeDigest: lambda action: context.spawn(self._compute_digest(action.put)),
+                act.PutAdmittedAction: self._admitted,
+                act.ReleasePut: self._release,
+            },
+        )
+
+    # The user.
+
+    async def put(self, weights: SourceWeights, version: int, *, snapshot: bool, nowait: bool, rewind: bool) -> PutRecord:
+        """Start a put; returns once it is under way (with *snapshot*, once the copy is made)."""
+        context = self._context
+        number = next(self._numbers)
+        memory: _native.LocalRegion | _native.SharedRegion = _native.LocalRegion(list(weights.blocks))
+        record = PutRecord(number, version, weights.manifest, memory, weights, weights=weights, started=context.now)
+        record.recheck = context.config.verify == "full" or (nowait and not snapshot)
+        if context.recorder is not None:
+            record.flight = context.recorder.begin(Op.PUT, version=version, rank=self.machine.rank, nbytes=weights.manifest.nbytes)
+        if snapshot:
+            await self._take_snapshot(record)
+        self.records[number] = record
+        self.machine.put(number, version, weights.manifest.digest, "snapshot" if snapshot else "reference", context.now, rewind=rewind)
+        self.pump.run()
+        return record
+
+    def hold(
+        self, identity: Identity, manifest: Manifest, memory: _native.SharedRegion, owner: object, own: Digests | None, pin: Any
+    ) -> int:
+        """Offer a slot that holds *identity* whole to those who pull; returns the number for ``release``."""
+        number = next(self._numbers)
+        feed = f"pull:{self._context.membership.member}"
+        self._manifests[feed] = manifest
+        self.records[number] = PutRecord(number, identity.version, manifest, memory, owner, own=own, identity=identity, pin=pin)
+        self.machine.hold(number, identity, feed, manifest.digest)
+        self.pump.run()
+        return number
+
+    def release(self, number: int) -> None:
+        """A held slot is about to be written again."""
+        self.machine.release(number, self._context.now)
+        self.pump.run()
+
+    def withdraw(self, number: int) -> None:
+        """The user cancelled the put."""
+        self.machine.withdraw(number, self._context.now)
+        self.pump.run()
+
+    # The coordinator's words.
+
+    def on_message(self, message: object) -> None:
+        """A message from the coordinator that is for a source."""
+        machine, now = self.machine, self._context.now
+        match message:
+            case msg.PutAdmitted():
+                machine.on_admitted(message, now)
+            case msg.PutKnown():
+                machine.on_known(message, now)
+            case msg.PutRefused():
+                machine.on_refused(message, now)
+            case msg.PutRanks():
+                machine.on_ranks(message)
+            case msg.Overtaken():
+                machine.on_overtaken(message, now)
+            case msg.Withdrawn():
+                machine.on_withdrawn(message, now)
+            case msg.PublicationBegun():
+                machine.on_publication(message.publication, now)
+        self.pump.run()
+
+    def on_members(self) -> None:
+        """The roster changed."""
+        members = self._context.membership.members
+        if self._context.membership.profile.role == "trainer":
+            self.machine.on_members(self._context.membership.generators(), self._context.now)
+        for sink in [item for item in self.links.links if item not in members]:
+            self.links.drop(sink, error_classes()["peer_lost"]("the generator is not a member any more"))
+        self.pump.run()
+
+    async def close(self) -> None:
+        """End every link and every write; memory is given back once native work over it has settled."""
+        closed = error_classes()["closed"]("the transport was closed")
+        self.links.drop_all(closed)
+        for record in list(self.records.values()):
+            self.machine.withdraw(record.number, self._context.now)
+        self.pump.run()
+        self.pump.close()
+        for record in list(self.records.values()):
+            if not record.done.done():
+                record.done.set_exception(error_classes()["closed"]("the transport was closed during the put", version=record.version))
+            record.free_source()
+            if record.snapshot is not None:
+                record.snapshot.close()
+        self.records.clear()
+
+    # Links.
+
+    def _linked(self, sink: MemberId) -> None:
+        for feed, manifest in self._manifests.items():
+            if not feed.startswith("pull:"):
+                self._declare(sink, feed, manifest)
+        self.machine.on_sink_linked(sink, self._context.now)
+        self.pump.run()
+
+    def _gone(self, sink: MemberId, cause: TransportError) -> None:
+        self.plans = {key: plan for key, plan in self.plans.items() if key[0] != sink}
+        self.remotes = {key: remote for key, remote in self.remotes.items() if key[0] != sink}
+        self.machine.on_sink_gone(sink, cause, self._context.now)
+        self.pump.run()
+
+    def _declare(self, sink: MemberId, feed: str, manifest: Manifest) -> None:
+        rank, size = (0, 1) if feed.startswith("pull:") else (self.machine.rank, self.machine.world_size)
+        self.links.send(sink, msg.SourceManifest(feed, rank, size, manifest.digest, manifest.to_wire()))
+
+    def _message(self, sink: MemberId, message: object) -> None:
+        machine, now = self.machine, self._context.now
+        match message:
+            case msg.Bound():
+                self.remotes = {key: remote for key, remote in self.remotes.items() if key[0] != sink}
+                machine.on_bound(sink, message, now)
+            case msg.Want():
+                self._context.spawn(self._plan(sink, message))
+            case msg.Mismatch():
+                machine.on_mismatch(sink, message, now)
+            case msg.Grant():
+                self.remotes[sink, message.slot] = RemoteRegion.from_wire(message.remote)
+                machine.on_grant(sink, message, now)
+            case msg.Recall():
+                machine.on_recall(sink, message)
+            case msg.Behind():
+                machine.on_behind(sink, message, now)
+            case msg.Installed():
+                machine.on_installed(sink, message, now)
+            case msg.Failed():
+                machine.on_failed(sink, message, now)
+            case msg.Ahead():
+                machine.on_ahead(sink, message, now)
+            case msg.Pull():
+                feed = f"pull:{self._context.membership.member}"
+                if feed in self._manifests:
+                    self._declare(sink, feed, self._manifests[feed])
+                machine.on_pull(sink, message, now)
+            case _:
+                raise ProtocolError(f"{type(message).__name__} is not for a source")
+        self.pump.run()
+
+    async def _plan(self, sink: MemberId, want: msg.Want) -> None:
+        source = self._manifests.get(want.feed)
+        if source is None or source.digest != want.source_digest:
+            self.machine.dropped["want"] += 1
+            return
+        try:
+            wanted = Manifest.from_wire(want.manifest)
+            assignment = Assignment.from_wire(want.assignment)
+            plan = await plan_for(source, wanted, assignment, want.serial, want.binding)
+        except TransportError as error:
+            self.links.drop(sink, error)
+            return
+        self.plans[sink, want.feed] = plan
+        self.machine.on_plan_ready(sink, want.feed, want.binding, want.serial, want.source_digest, self._context.now)
+        self.pump.run()
+
+    # Actions.
+
+    def _send(self, action: act.Send) -> None:
+        if action.to == COORDINATOR:
+            self._context.send(action.message)
+        else:
+            self.links.send(action.to, action.message)
+
+    def _admitted(self, action: act.PutAdmittedAction) -> None:
+        record = self.records[action.put]
+        record.identity = action.identity
+        record.names = dict(self.machine.targets)
+        feed = str(action.identity.publication)
+        known = self._manifests.get(feed)
+        if known is None or known.digest != record.manifest.digest:
+            # A new publication, or other tensors: said once, an unchanged round sends no metadata.
+            self._manifests = {key: value for key, value in self._manifests.items() if key.startswith("pull:")}
+            self._manifests[feed] = record.manifest
+            for sink in self.links.links:
+                self._declare(sink, feed, record.manifest)
+
+    def _start_write(self, action: act.StartWrite) -> None:
+        writing = Writing(self._context, self, action)
+        self._writings[action.delivery] = writing
+        self._context.spawn(writing.run(partial(self._written, action)))
+
+    def _written(self, action: act.StartWrite, error: TransportError | None, nbytes: int) -> None:
+        record = self.records.get(action.put)
+        if record is not None:
+            record.nbytes[action.sink] = record.nbytes.get(action.sink, 0) + nbytes
+        if error is None:
+            self.machine.on_written(action.delivery, self._context.now)
+        else:
+            self.machine.on_write_failed(action.delivery, error, self._context.now)
+        self.pump.run()
+        self._writings.pop(action.delivery, None)
+
+    def _send_part(self, action: act.SendPart) -> None:
+        writing = self._writings[action.delivery]
+        plan = writing.plan
+        assert plan is not None
+        rank = 0 if self.records[action.put].pin is not None else self.machine.rank
+        feed = self.machine.puts[action.put].feed
+        digests = writing.digests.astype("<u8").tobytes()
+        part = msg.Part(action.identity, feed, rank, plan.binding, action.slot, action.generation, digests, plan.counts)
+        self.links.send(action.sink, part)
+
+    def _put_done(self, action: act.PutDone) -> None:
+        record = self.records[action.put]
+        outcomes = {}
+        for member, outcome in action.outcomes.items():
+            name = record.names.get(member, member[:8])
+            outcomes[name] = Delivered(record.nbytes.get(member, 0)) if isinstance(outcome, Delivered) else outcome
+        publication = str(record.identity.publication) if record.identity is not None else ""
+        nbytes = sum(outcome.nbytes for outcome in outcomes.values() if isinstance(outcome, Delivered))
+        changed = 0 if action.noop else self._changed(record)
+        seconds = self._context.now - record.started
+        receipt = Receipt(record.version, publication, nbytes, seconds, outcomes, changed, action.noop)
+        if self._context.recorder is not None:
+            text = ", ".join(f"{name} {outcome.name}" for name, outcome in outcomes.items())
+            self._context.recorder.end(record.flight, nbytes_done=nbytes, outcome=text)
+        if changed == 0 and not action.noop and record.manifest.nbytes:
+            detail = "no tensor differs from the version put before"
+            self._emit(msg.EventNotice("unchanged", self._context.membership.profile.name, record.version, detail))
+        record.free_source()
+        if not record.done.cancelled():
+            record.done.set_result(receipt)
+
+    def _changed(self, record: PutRecord) -> int | None:
+        before, self._last_own = self._last_own, None if record.own is None else (record.manifest, record.own)
+        if record.own is None or before is None:
+            return None
+        if before[0] == record.manifest:
+            return int(np.count_nonzero(before[1] != record.own))
+        old = {meta.name: before[1][meta.storage] for meta in before[0].canonical}
+        return sum(1 for meta in record.manifest.canonical if old.get(meta.name) != record.own[meta.storage])
+
+    def _put_error(self, action: act.PutError) -> None:
+        record = self.records[action.put]
+        fields = {"version": record.version, "nbytes_done": sum(record.nbytes.values()), "nbytes_expected": record.manifest.nbytes}
+        if action.code == "withdrawn":
+            error: TransportError = WithdrawnError(action.message, by=action.by).with_fields(**fields)
+        else:
+            error = error_classes().get(action.code, TransportError)(action.message).with_fields(**fields)
+        if self._context.recorder is not None:
+            self._context.recorder.fail(record.flight, error)
+        if not record.done.cancelled() and not record.done.done():
+            record.done.set_exception(error)
+
+    def _release(self, action: act.ReleasePut) -> None:
+        record = self.records.pop(action.put, None)
+        if record is not None:
+            record.free_source()
+            if record.snapshot is not None:
+                record.snapshot.close()
+
+    # Digests.
+
+    async def _take_snapshot(self, record: PutRecord) -> None:
+        snapshot = Snapshot(record.manifest, self._context.budget)
+        digesting = self._context.config.verify != "off"
+        plan = snapshot.plan
+        try:
+            work = local.copy(self._context, record.local_region(), snapshot.region, plan.spans, plan.num_tensors, digest=digesting)
+            await work
+        except BaseException:
+            snapshot.close()
+            raise
+        if digesting:
+            record.own = work.digests()
+        record.snapshot, record.memory, record.owner, record.weights = snapshot, snapshot.region, snapshot, None
+        record.free_source()
+
+    async def own_digests(self, record: PutRecord) -> Digests:
+        """Digests per storage of the record's manifest, read now."""
+        plan = make_plan(record.manifest, record.manifest, Assignment.everything(record.manifest))
+        work = local.digest(self._context, record.local_region(), plan.spans, plan.num_tensors, "digest")
+        await work
+        return work.digests()
+
+    async def _compute_digest(self, number: int) -> None:
+        record = self.records.get(number)
+        if record is None:
+            return
+        digest: int | None = None
+        failure: TransportError | None = None
+        if self._context.config.verify != "off":
+            try:
+                if record.own is None:
+                    record.own = await self.own_digests(record)
+                digest = content_digest(self._name_weights(record.manifest), record.own)
+            except TransportError as error:
+                failure = error
+        self.machine.on_digest(number, digest, failure, self._context.now)
+        self.pump.run()
+
+    def _name_weights(self, manifest: Manifest) -> Digests:
+        found = self._weights.get(manifest.digest)
+        if found is None:
+            self._weights.clear()
+            found = self._weights[manifest.digest] = name_weights(manifest)
+        return found

@@ -1,0 +1,69 @@
+"""The background thread and its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from wtransport.errors import ClosedError
+
+T = TypeVar("T")
+
+
+class ServiceThread:
+    """One daemon thread that runs one event loop; started on construction.
+
+    Args:
+        name: The thread's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(self._started.set)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+    def submit(self, call: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine on the loop; cancelling the future cancels it.
+
+        Raises:
+            ClosedError: If the thread has stopped, or this is a forked child, which owns nothing.
+        """
+        if not self.alive:
+            call.close()
+            raise ClosedError("this transport is closed" if os.getpid() == self._pid else "a forked child does not own this transport")
+        return asyncio.run_coroutine_threadsafe(call, self.loop)
+
+    def post(self, call: Callable[..., object], *args: object) -> None:
+        """Run a plain function on the loop, soon; nothing happens once the thread has stopped."""
+        try:
+            self.loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:
+            return  # the loop is closed: what *call* was about is gone with it
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread serves this process."""
+        return os.getpid() == self._pid and not self.loop.is_closed() and self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the loop and join the thread; everything on it must have been closed."""
+        if self.alive:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()

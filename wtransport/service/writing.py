@@ -1,0 +1,172 @@
+"""One delivery's native work: buckets, their digests, and the proof that the source did not change meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from wtransport.backends.base import InitiatorEndpoint, RemoteRegion
+from wtransport.backends.deadline import Deadline
+from wtransport.backends.work import Work
+from wtransport.errors import InternalError, PeerLostError, SourceChangedError, StaleEpochError, TransportError
+from wtransport.recorder.format import FlightBackend, Op
+from wtransport.service import local
+from wtransport.service.context import Context
+from wtransport.service.plans import Digests, SinkPlan
+from wtransport.service.putrecord import PutRecord
+from wtransport.session import actions as act
+
+if TYPE_CHECKING:
+    from wtransport.service.puts import Puts
+
+
+class Writing:
+    """Runs one StartWrite.
+
+    Attributes:
+        plan: What is written.
+        digests: uint64 per wanted tensor, of the bytes the copier loaded.
+    """
+
+    def __init__(self, context: Context, puts: Puts, action: act.StartWrite) -> None:
+        self._context = context
+        self._puts = puts
+        self._action = action
+        self._works: deque[Work] = deque()
+        self._cancelled = False
+        self.plan: SinkPlan | None = None
+        self.digests: Digests = np.zeros(0, np.uint64)
+        self.nbytes_done = 0
+
+    def cancel(self) -> None:
+        """Drop what has not started; what is in flight settles."""
+        self._cancelled = True
+        for work in self._works:
+            work.cancel()
+
+    async def run(self, report: Callable[[TransportError | None, int], None]) -> None:
+        """Write everything, check the source, and report once, when nothing is in flight any more."""
+        record = self._puts.records[self._action.put]
+        unpin = record.pin() if record.pin is not None else None
+        recorder = self._context.recorder
+        error: TransportError | None = None
+        flight = 0
+        if recorder is not None:
+            link = self._puts.links.links.get(self._action.sink)
+            name, backend = (link.name, link.backend) if link is not None else ("", "")
+            kind = FlightBackend[backend.upper()] if backend.upper() in FlightBackend.__members__ else FlightBackend.NONE
+            flight = recorder.begin(Op.DELIVER, backend=kind, peer=name, version=record.version, nbytes=record.manifest.nbytes)
+        try:
+            await self._write(record)
+            await self._check(record)
+        except TransportError as caught:
+            error = caught
+        except Exception as caught:
+            error = InternalError(f"the delivery failed: {caught!r}", version=record.version, phase="write")
+            error.__cause__ = caught
+        finally:
+            if unpin is not None:
+                unpin()
+        if recorder is not None:
+            if error is None:
+                recorder.end(flight, nbytes_done=self.nbytes_done)
+            else:
+                recorder.fail(flight, error, nbytes_done=self.nbytes_done)
+        report(error, self.nbytes_done)
+
+    async def _write(self, record: PutRecord) -> None:
+        action, config = self._action, self._context.config
+        feed = self._puts.machine.puts[action.put].feed
+        plan = self.plan = self._puts.plans.get((action.sink, feed))
+        link = self._puts.links.links.get(action.sink)
+        remote = self._puts.remotes.get((action.sink, action.slot))
+        if link is None or link.endpoint is None or plan is None:
+            raise PeerLostError("the link to the sink ended before the write began")
+        if remote is None or remote.generation != action.generation:
+            raise StaleEpochError("the slot was granted anew before the write began")
+        self.digests = np.zeros(plan.plan.num_tensors, np.uint64)
+        tables = plan.private_buckets(config.bucket_nbytes) if record.private else plan.shared_buckets(config.bucket_nbytes)
+        deadline = Deadline(config.stall_timeout_s)
+        backend = self._context.backends[link.backend]
+        region = record.region(backend)
+        failure: TransportError | None = None
+        for table in tables:
+            if len(self._works) >= config.inflight_buckets:
+                failure = await self._settle_first()
+            if failure is not None or self._cancelled:
+                break
+            failure = self._submit(link.endpoint, region, table, remote, plan, deadline)
+        if failure is not None:
+            self.cancel()
+        while self._works:
+            failure = await self._settle_first() or failure
+        if failure is not None:
+            raise failure
+        if self._cancelled:
+            raise StaleEpochError("the delivery was cancelled", phase="write")
+
+    def _submit(
+        self, endpoint: InitiatorEndpoint, region: object, table: object, remote: RemoteRegion, plan: SinkPlan, deadline: Deadline
+    ) -> TransportError | None:
+        digesting = self._context.config.verify != "off"
+        try:
+            work = endpoint.write(region, table, remote, num_digests=plan.plan.num_tensors, digest=digesting, deadline=deadline)  # type: ignore[arg-type]
+        except TransportError as error:
+            return error
+        self._works.append(work)
+        return None
+
+    async def _settle_first(self) -> TransportError | None:
+        work = self._works[0]
+        try:
+            if not work.settled:
+                await work
+        except TransportError:
+            pass
+        self._works.popleft()
+        self.nbytes_done += work.progress()
+        if work.error is None:
+            self.digests += work.digests()
+        return work.error
+
+    async def _check(self, record: PutRecord) -> None:
+        """A source that was written to while it was read makes no version (DESIGN: verify)."""
+        plan = self.plan
+        assert plan is not None
+        if self._context.config.verify == "off":
+            return
+        names = [meta.name for meta in plan.wanted.canonical]
+        if record.recheck and record.private:
+            work = local.digest(self._context, record.local_region(), plan.plan.spans, plan.plan.num_tensors, "recheck")
+            await work
+            self._compare(names, self.digests, work.digests())
+            changed = record.weights.changed() if record.weights is not None else []
+            if changed:
+                raise _changed(changed)
+        own = plan.own_digests(self.digests)
+        if own is None:
+            if record.own is not None and record.private:
+                self._compare([meta.name for meta in record.manifest.canonical], record.own, await self._puts.own_digests(record))
+        elif record.own is None:
+            record.own = own
+        else:
+            self._compare([meta.name for meta in record.manifest.canonical], record.own, own)
+
+    @staticmethod
+    def _compare(names: list[str], expected: Digests, found: Digests) -> None:
+        wrong = np.flatnonzero(expected != found)
+        if len(wrong):
+            raise _changed([names[index] for index in wrong])
+
+
+def _changed(names: list[str]) -> SourceChangedError:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return SourceChangedError(
+        f"the weights were written to during the put: {', '.join(names[:5])}{more}",
+        tensor=names[0],
+        phase="verify",
+        hint="put before the optimizer's step, await source_free, or use snapshot=True",
+    )

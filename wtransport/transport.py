@@ -1,0 +1,356 @@
+"""Transport: a member's handle on a job, and ``connect`` that makes one."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from wtransport.blocking import BlockingTransport
+from wtransport.config import TransportConfig
+from wtransport.errors import BusyError, ClosedError, ConfigError, TransportError, UnsupportedError
+from wtransport.eventlog import EventLog
+from wtransport.handle import PutHandle
+from wtransport.memory.tensors import inspect
+from wtransport.service.describe import LinkInfo, MemberInfo, describe_links, describe_members
+from wtransport.service.landings import Lease
+from wtransport.service.member import MemberService
+from wtransport.service.putrecord import PutRecord
+from wtransport.service.thread import ServiceThread
+from wtransport.session.membership import Profile
+from wtransport.session.messages import EventNotice
+from wtransport.session.outcomes import Receipt
+from wtransport.update import Update
+
+if TYPE_CHECKING:
+    import torch
+
+Weights = "Mapping[str, torch.Tensor] | torch.nn.Module"
+Role = Literal["trainer", "generator"]
+T = TypeVar("T")
+
+
+def connect(
+    url: str,
+    *,
+    role: Role,
+    group: str | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    name: str | None = None,
+    backend: str = "auto",
+    config: TransportConfig | None = None,
+) -> Transport:
+    """Describe a member of the job at *url*; ``async with``, or ``await transport.open()``, joins it.
+
+    Members start in any order. Trainer rank 0 hosts the coordinator at *url*, unless something answers there already (``wtransport
+    serve``).
+
+    Args:
+        url: The coordinator's address: ``tcp://host:port``, ``tcp://[v6]:port``, ``unix:///path`` or ``unix://@name``.
+        role: ``trainer`` puts, ``generator`` gets.
+        group: Generators of one group (an engine's ranks) are shown the same versions in the same order.
+        rank: This member's rank among *world_size* trainers, or in its group.
+        world_size: Trainer ranks, or ranks of the group.
+        name: Unique among live members; a restarted member under its old name takes the old one's place.
+        backend: ``auto``, or the name of one backend to insist on.
+        config: Settings; the defaults if None.
+
+    Raises:
+        ConfigError: If the arguments contradict each other; nothing was started.
+    """
+    if role not in ("trainer", "generator"):
+        raise ConfigError(f"role must be 'trainer' or 'generator', not {role!r}")
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ConfigError(f"rank {rank} is not within world_size {world_size}")
+    if role == "generator" and group is None and world_size != 1:
+        raise ConfigError("a generator with world_size above 1 needs a group")
+    default = f"trainer-{rank}" if role == "trainer" else f"{group or 'generator'}-{rank}-{socket.gethostname()}-{secrets.token_hex(4)}"
+    profile = Profile(role, group or "", rank, world_size, name or default)
+    return Transport(url, profile, backend, config or TransportConfig())
+
+
+class Transport:
+    """A member's handle on a job; made by ``connect``.
+
+    All coroutines may be awaited from any event loop (asyncio or uvloop), of any thread; ``blocking`` serves code without one. A
+    forked child owns nothing of it.
+    """
+
+    def __init__(self, url: str, profile: Profile, backend: str, config: TransportConfig) -> None:
+        self.url = url
+        self.profile = profile
+        self.config = config
+        self._backend = backend
+        self._thread: ServiceThread | None = None
+        self._service: MemberService | None = None
+        self._failure: TransportError | None = None
+        self._events = EventLog()
+        self._closed = False
+        self._pid = os.getpid()
+
+    # Life.
+
+    async def open(self) -> Self:
+        """Join the job; waits for the coordinator up to ``connect_timeout_s``.
+
+        Raises:
+            ConnectError: If nobody answered; the message lists what was tried.
+            JoinRefusedError: If the coordinator does not admit this member.
+            AuthError: If one side does not know the other's secret.
+        """
+        if self._closed or self._service is not None:
+            raise ClosedError("this transport is closed") if self._closed else BusyError("this transport is open already")
+        hosts = self.profile.role == "trainer" and self.profile.rank == 0
+        self._thread = ServiceThread(f"wtransport-{self.profile.name}")
+        try:
+            self._service = await self._run(self._start(hosts))
+        except BaseException:
+            await asyncio.to_thread(self._thread.stop)
+            self._thread = None
+            raise
+        return self
+
+    async def _start(self, hosts: bool) -> MemberService:
+        assert self._thread is not None
+        service = MemberService(
+            self.url,
+            self.profile,
+            self.config,
+            backend=self._backend,
+            hosts=hosts,
+            post=self._thread.post,
+            on_event=self._events.add,
+            on_failed=self._failed,
+        )
+        await service.start()
+        return service
+
+    async def close(self, reason: str = "closed") -> None:
+        """Leave the job in order; works under way settle first. Idempotent."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._events.close()
+        service, thread = self._service, self._thread
+        self._service = None
+        if service is not None and thread is not None:
+            try:
+                await asyncio.wrap_future(thread.submit(service.close(reason)))
+            finally:
+                await asyncio.to_thread(thread.stop)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        await self.close("closed" if error is None else f"{type(error).__name__}: {error}"[:200])
+
+    # Trainers.
+
+    async def put(self, weights: Any, version: int, *, snapshot: bool = False, rewind: bool = False) -> Receipt:
+        """Put one version to every generator.
+
+        The caller promises that nobody writes to *weights* until this returns (with *snapshot*: until the copy is made). Their memory is
+        kept alive until no native work is over it. Cancelling withdraws the version: what has not started is dropped, what is in flight
+        settles, the sinks are told.
+
+        Args:
+            weights: ``Mapping[str, Tensor]`` or an ``nn.Module`` (its parameters and persistent buffers).
+            version: Rises with every put.
+            snapshot: Copy the weights aside first, so that late joiners can be served from this version whatever training does.
+            rewind: The only way to put a version that does not rise.
+
+        Returns:
+            The receipt, once each generator is delivered, behind, overtaken, ahead, lost or excluded.
+
+        Raises:
+            VersionError: If the version does not rise; nothing moved.
+            WeightsError: If the weights cannot be moved as they are; nothing moved.
+            SourceChangedError: If the weights were written to meanwhile; the tensors are named.
+            WithdrawnError: If another rank withdrew the version.
+        """
+        record = await self._run(self._put(weights, version, snapshot=snapshot, nowait=False, rewind=rewind))
+        try:
+            return await asyncio.shield(asyncio.wrap_future(record.done))
+        except asyncio.CancelledError:
+            self._withdraw(record)
+            raise
+
+    def put_nowait(self, weights: Any, version: int, *, snapshot: bool = False, rewind: bool = False) -> PutHandle:
+        """Start a put and return at once; training goes on.
+
+        Without *snapshot* the weights are read again after the copy, and a change between fails the version, naming the tensors.
+        ``await handle.source_free`` tells when they may be written to.
+
+        Raises:
+            ConfigError: With ``verify="off"`` and no *snapshot*: a change could not be found.
+        """
+        if self.config.verify == "off" and not snapshot:
+            raise ConfigError("put_nowait with verify='off' needs snapshot=True: a source that changes could not be found")
+        thread, service = self._serving()
+        seen = inspect(weights)
+        started = concurrent.futures.Future[PutRecord]()
+        done: concurrent.futures.Future[Receipt] = concurrent.futures.Future()
+        free: concurrent.futures.Future[None] = concurrent.futures.Future()
+        starting = thread.submit(service.puts.put(seen, version, snapshot=snapshot, nowait=True, rewind=rewind))
+
+        def begun(future: concurrent.futures.Future[PutRecord]) -> None:
+            error = future.exception()
+            if error is not None:
+                started.set_exception(error)
+                done.set_exception(error)
+                free.set_result(None)
+                return
+            record = future.result()
+            started.set_result(record)
+            _chain(record.done, done)
+            _chain(record.source_free, free)
+
+        starting.add_done_callback(begun)
+
+        def withdraw() -> None:
+            started.add_done_callback(lambda future: None if future.exception() else self._withdraw(future.result()))
+
+        return PutHandle(version, done, free, withdraw)
+
+    # Generators.
+
+    async def bind(self, weights: Any) -> int:
+        """State what this generator wants: the names, dtypes and shapes of *weights* (a mapping or a module); nothing is written to it.
+
+        Two landing slots are mapped and faulted in. A second bind makes a new binding; puts to the old one settle and are discarded.
+
+        Returns:
+            Bytes of landing memory.
+
+        Raises:
+            WeightsError: If such tensors cannot land.
+            ManifestMismatchError: If it is known already that the trainers hold something else.
+        """
+        return await self._run(self._landing("bind", weights))
+
+    async def updates(self) -> AsyncIterator[Update]:
+        """Yield the newest complete version whenever there is a newer one; what was overtaken meanwhile is skipped.
+
+        Each update is leased until it is released (``with update:``). Ends when the transport is closed.
+
+        Raises:
+            ManifestMismatchError: If the binding does not fit what the trainers put.
+        """
+        after = 0
+        while True:
+            try:
+                lease = await self._run(self._landing("next", after, None))
+            except ClosedError:
+                return
+            after = lease.seq
+            yield _update(lease)
+
+    async def get(self, version: int | None = None, *, timeout_s: float | None = None) -> Update:
+        """The newest version there is, pulled from any holder if it is not here; or *version*, or a newer one.
+
+        Args:
+            version: Wait for at least this one; None takes what is newest now.
+            timeout_s: Deadline; ``connect_timeout_s`` if None.
+
+        Raises:
+            UnavailableError: If no live member holds it.
+            DeadlineError: If it did not come in time.
+        """
+        wait_s = self.config.connect_timeout_s if timeout_s is None else timeout_s
+        return _update(await self._run(self._landing("get", version, wait_s)))
+
+    # Everybody.
+
+    async def members(self) -> tuple[MemberInfo, ...]:
+        """The job's members as the coordinator last told."""
+        return await self._run(self._on_service(describe_members))
+
+    def events(self) -> AsyncIterator[EventNotice]:
+        """Yield what happens in the job from now on (joined, left, lost, excluded, admitted, behind, version complete...)."""
+        return self._events.follow()
+
+    async def exclude(self, name: str, reason: str) -> None:
+        """Put a member out of the job; it keeps its last version, is told, and may come back after ``admit``."""
+        await self._steer("exclude", name, reason)
+
+    async def admit(self, name: str) -> None:
+        """Let an excluded member come back."""
+        await self._steer("admit", name, "")
+
+    async def describe(self) -> tuple[LinkInfo, ...]:
+        """The data links of this member: peer, backend, and why that one."""
+        return await self._run(self._on_service(describe_links))
+
+    @property
+    def blocking(self) -> BlockingTransport:
+        """The same object for code that runs no event loop."""
+        return BlockingTransport(self)
+
+    # Inside.
+
+    async def _put(self, weights: Any, version: int, *, snapshot: bool, nowait: bool, rewind: bool) -> PutRecord:
+        _, service = self._serving()
+        if self.profile.role != "trainer":
+            raise UnsupportedError("only trainers put")
+        if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
+            raise ConfigError(f"version must be an int from 0 to 2**63-1, not {version!r}")
+        return await service.puts.put(inspect(weights), version, snapshot=snapshot, nowait=nowait, rewind=rewind)
+
+    def _withdraw(self, record: PutRecord) -> None:
+        if self._thread is not None and self._service is not None:
+            self._thread.post(self._service.puts.withdraw, record.number)
+
+    async def _landing(self, method: str, *args: Any) -> Any:
+        _, service = self._serving()
+        if service.landings is None:
+            raise UnsupportedError("only generators bind and get")
+        return await getattr(service.landings, method)(*args)
+
+    async def _on_service(self, describe: Any) -> Any:
+        return describe(self._serving()[1])
+
+    async def _steer(self, verb: str, name: str, reason: str) -> None:
+        complaint = await self._run(self._serving()[1].steer(verb, name, reason))
+        if complaint:
+            raise ConfigError(f"{verb} {name}: {complaint}")
+
+    def _serving(self) -> tuple[ServiceThread, MemberService]:
+        if self._failure is not None:
+            raise self._failure
+        if self._thread is None or self._service is None:
+            raise ClosedError("this transport is closed" if self._closed else "open the transport first: async with connect(...)")
+        return self._thread, self._service
+
+    def _failed(self, error: TransportError) -> None:
+        self._failure = error
+        self._events.close()
+
+    async def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run *call* on the service's loop; cancelling the await cancels it there."""
+        if self._thread is None:
+            call.close()
+            self._serving()
+        assert self._thread is not None
+        return await asyncio.wrap_future(self._thread.submit(call))
+
+
+def _update(lease: Lease) -> Update:
+    return Update(lease.identity, lease.seq, lease.tensors, lease.release)
+
+
+def _chain(source: concurrent.futures.Future[T], target: concurrent.futures.Future[T]) -> None:
+    def copy(future: concurrent.futures.Future[T]) -> None:
+        error = future.exception()
+        if error is not None:
+            target.set_exception(error)
+        else:
+            target.set_result(future.result())
+
+    source.add_done_callback(copy)
