@@ -19,8 +19,16 @@ class Fate {
   [[nodiscard]] uint64_t id() const { return id_; }
   [[nodiscard]] bool open() const { return open_.load(std::memory_order_acquire); }
 
+  // From now on whatever ends the endpoint is part of its being closed, and no news.
+  void begin_close() { closing_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool closing() const { return closing_.load(std::memory_order_acquire); }
+
   // The first call wins and returns true. `announce`: the event loop is told that the endpoint broke.
   bool end(Status status, bool announce) {
+    if (closing()) {
+      status = {ErrCode::CLOSED, "the endpoint was closed here"};
+      announce = false;
+    }
     {
       std::lock_guard lock(mutex_);
       if (!open_.load(std::memory_order_relaxed)) {
@@ -43,6 +51,7 @@ class Fate {
   const uint64_t id_;
   std::mutex mutex_;
   std::atomic<bool> open_{true};
+  std::atomic<bool> closing_{false};
   Status status_;  // written once, before open_ is released
 };
 

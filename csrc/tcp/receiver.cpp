@@ -120,8 +120,9 @@ void TcpReceiver::close() {
   if (state_->guard.in_child()) {
     return;
   }
+  state_->fate.begin_close();
   for (const auto& stream : state_->streams) {
-    stream->ask_to_close();
+    stream->wake();
   }
   state_->join();
   state_->fate.end({ErrCode::CLOSED, "the endpoint was closed here"}, false);

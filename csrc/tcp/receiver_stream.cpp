@@ -43,11 +43,6 @@ Status ReceiverStream::start() {
   return {};
 }
 
-void ReceiverStream::ask_to_close() {
-  closing_.store(true, std::memory_order_release);
-  wake_.ring();
-}
-
 void ReceiverStream::shutdown() {
   socket_.shutdown();
   wake_.ring();
@@ -86,7 +81,7 @@ void ReceiverStream::run() {
       if (!reading) {
         continue;
       }
-      if (closing_.load(std::memory_order_acquire) && landing_.left() == 0 && inlet_.empty()) {
+      if (fate_.closing() && landing_.left() == 0 && inlet_.empty()) {
         say_bye();
         return;
       }
@@ -174,8 +169,7 @@ ReceiverStream::Step ReceiverStream::take_payload() {
 }
 
 ReceiverStream::Step ReceiverStream::end(Status status) {
-  // A peer that goes while this end closes breaks nothing.
-  fate_.end(std::move(status), !closing_.load(std::memory_order_acquire));
+  fate_.end(std::move(status), true);
   end_all_();
   return Step::Failed;
 }

@@ -24,9 +24,10 @@ class ReceiverStream {
   ReceiverStream(size_t index, int fd, uint64_t epoch, GrantTable& grants, std::atomic<uint64_t>& refused, Fate& fate,
                  std::function<void()> end_all);
 
+  // Once the endpoint closes, the thread ends at the next moment at which nothing of a frame is under way, after saying
+  // goodbye.
   Status start();
-  // Ends at the next moment at which nothing of a frame is under way, after saying goodbye.
-  void ask_to_close();
+  void wake() { wake_.ring(); }
   void shutdown();
   void join();
   void close() { socket_.close(); }
@@ -83,7 +84,6 @@ class ReceiverStream {
   Socket socket_;
   Wake wake_;
   std::thread thread_;
-  std::atomic<bool> closing_{false};
 
   // The thread's own.
   Inlet inlet_;
