@@ -29,7 +29,12 @@ struct V {
   WT_TARGET static Reg mul_even(Reg a, Reg b) { return _mm512_mul_epu32(a, b); }
   WT_TARGET static Reg odd(Reg words) { return _mm512_srli_epi64(words, 32); }
   WT_TARGET static Reg add(Reg a, Reg b) { return _mm512_add_epi64(a, b); }
-  WT_TARGET static uint64_t reduce(Reg sums) { return static_cast<uint64_t>(_mm512_reduce_add_epi64(sums)); }
+  // The intrinsic adds signed numbers, whose overflow is undefined.
+  WT_TARGET static uint64_t reduce(Reg sums) {
+    alignas(64) uint64_t part[8];
+    _mm512_store_si512(part, sums);
+    return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+  }
 };
 
 #include "core/kernels_simd.inc"

@@ -117,8 +117,7 @@ Status SharedRegion::punch() {
   if (!mapped) return {ErrCode::CLOSED, "the region is closed"};
   if (!mapped->writable()) return {ErrCode::INVALID, "the region is mapped read-only"};
   // A reader that meets the zeros must find another generation afterwards.
-  mapped->set_generation(mapped->generation() + 1);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  mapped->bump_generation();
   if (nbytes_ == 0) return {};
   if (::fallocate(mapped->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, Mapping::kHeaderNbytes, nbytes_) != 0)
     return errno_status("fallocate(PUNCH_HOLE)", errno);

@@ -61,8 +61,9 @@ class Mapping {
   int64_t nbytes() const { return nbytes_; }  // of the data
   std::byte* data() const { return base_ + kHeaderNbytes; }
   uint64_t generation() const { return generation_word().load(std::memory_order_acquire); }
-  // Precondition: writable().
+  // Precondition of both: writable().
   void set_generation(uint64_t value) { generation_word().store(value, std::memory_order_release); }
+  void bump_generation() { generation_word().fetch_add(1); }
 
   static constexpr int64_t kHeaderNbytes = 4096;
 
