@@ -8,7 +8,6 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from wtransport.control.auth import Handshake
 from wtransport.control.channel import DEFAULT_LIMITS, Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.frames import FrameDecoder, encode_frame
@@ -20,6 +19,7 @@ from wtransport.control.secret import Secret
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from wtransport.control.auth import Handshake
     from wtransport.errors import TransportError
 
 SECRET = Secret.of_job("the secret of these tests")
@@ -138,8 +138,12 @@ class RawPeer:
         host, port = url.removeprefix("tcp://").rsplit(":", 1)
         sock = socket.socket()
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
         peer = cls(sock)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+        except OSError:
+            peer.close()
+            raise
         await peer.say(first)
         return peer
 

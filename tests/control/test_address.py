@@ -67,7 +67,7 @@ def test_addresses_parse_and_print(url: str, address: object, normal: str | None
         "tcp://host:-1",
         "tcp://host:+1",
         "tcp://host:1_0",
-        "tcp://host:١",
+        "tcp://host:\u0661",
         "tcp://host:99999999999999999999",
         "tcp://host:80/",
         "tcp://host:80/path",

@@ -130,10 +130,14 @@ async def test_messages_before_the_end_are_not_lost_and_then_iteration_raises(se
     for n in range(5):
         server.send_nowait(Ping(n))
     await server.close()
-    heard = []
-    with pytest.raises(PeerLostError, match="closed the connection"):
+    heard: list[int] = []
+
+    async def listen() -> None:
         async for message in client:
             heard.append(message.n)
+
+    with pytest.raises(PeerLostError, match="closed the connection"):
+        await listen()
     assert heard == list(range(5))
     with pytest.raises(PeerLostError) as caught:
         client.send_nowait(Ping(1))
@@ -159,18 +163,26 @@ async def test_abort_never_waits_and_its_reason_reaches_the_owner(serve: Serve, 
 
 async def test_a_peer_that_does_not_read_breaks_the_channel_not_the_memory(serve: Serve, raw_dial: RawDial) -> None:
     channel = await _stuck(serve, raw_dial, _SMALL)
-    with pytest.raises(PeerLostError, match=r"the send queue to the peer is full: \d+ bytes, at most 1048576"):
+
+    def flood() -> None:
         for n in range(10_000):
             channel.send_nowait(Ping(n, bytes(100_000)))
+
+    with pytest.raises(PeerLostError, match=r"the send queue to the peer is full: \d+ bytes, at most 1048576"):
+        flood()
     await channel.wait_closed()
     assert isinstance(channel.error, PeerLostError)
 
 
 async def test_a_sender_that_waits_gives_up_on_a_peer_that_stands_still(serve: Serve, raw_dial: RawDial) -> None:
     channel = await _stuck(serve, raw_dial, replace(_SMALL, max_send_nbytes=1 << 30))
-    with pytest.raises(PeerLostError, match=r"the send queue to the peer has not moved for 0\.1 s"):
+
+    async def flood() -> None:
         for n in range(10_000):
             await channel.send(Ping(n, bytes(100_000)))
+
+    with pytest.raises(PeerLostError, match=r"the send queue to the peer has not moved for 0\.1 s"):
+        await flood()
     await channel.wait_closed()
 
 

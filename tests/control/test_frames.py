@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ def test_any_cutting_of_the_stream_gives_the_same_payloads(payloads: list[bytes]
     stream = b"".join(encode_frame(payload, 300) for payload in payloads)
     decoder = FrameDecoder(300)
     bounds = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    found = [payload for start, end in zip(bounds, bounds[1:], strict=False) for payload in decoder.feed(stream[start:end])]
+    found = [payload for start, end in pairwise(bounds) for payload in decoder.feed(stream[start:end])]
     assert found == payloads
     assert decoder.pending_nbytes == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,8 +151,9 @@ def _undo(bound: asyncio.Future[BoundPath | None]) -> None:
     if bound.cancelled() or bound.exception() is not None:
         return
     if (made := bound.result()) is not None:
-        # In a thread: the one who waited was cancelled, and removing a file may block.
-        bound.get_loop().run_in_executor(None, _discard, made)
+        # The one who waited was cancelled, and removing a file may block. Not the loop's own threads: where the loop is
+        # ending they take no more work.
+        threading.Thread(target=_discard, args=(made,), name="wtransport-unbind").start()
 
 
 def _discard(made: BoundPath) -> None:

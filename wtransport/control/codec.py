@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from wtransport.control.schema import COUNT_CAP, Compiler, Converter, Mismatch, kind
 from wtransport.errors import InternalError, ProtocolError

@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from wtransport.control.address import Address, TcpAddress, address_of, parse, peer_name
@@ -83,6 +84,7 @@ class Listener:
         self._max_pending = max_pending
         self._listening: list[_Listening] = []
         self._pending: set[asyncio.Task[None]] = set()
+        self._unread: set[socket.socket] = set()
         self._purposes: dict[bytes, _Serve] = {}
         self._resumes: dict[socket.socket, asyncio.TimerHandle] = {}
         self._closed = False
@@ -280,13 +282,22 @@ class Listener:
                 continue
             task = loop.create_task(self._greet(sock))
             self._pending.add(task)
-            task.add_done_callback(self._pending.discard)
+            self._unread.add(sock)
+            task.add_done_callback(partial(self._greeted, sock))
 
     def _resume(self, listening: socket.socket) -> None:
         self._resumes.pop(listening, None)
         asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
+    def _greeted(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
+        self._pending.discard(task)
+        if sock in self._unread:
+            # A task that is cancelled before its first step never runs, so cannot clean up either.
+            self._unread.discard(sock)
+            sock.close()
+
     async def _greet(self, sock: socket.socket) -> None:
+        self._unread.discard(sock)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._handshake_timeout_s):
