@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from wtransport import _native
+from wtransport.backends.native_errors import native_call
 from wtransport.backends.work import Work
 from wtransport.errors import ClosedError, DeadlineError, TransportError
 
@@ -37,7 +38,6 @@ class EngineDriver:
             again before its memory is quarantined.
 
     Attributes:
-        engine: The native engine.
         loop: The event loop.
         on_liveness: Called with (peer handle, liveness code, age in nanoseconds) for every event of
             a native heartbeat.
@@ -45,7 +45,8 @@ class EngineDriver:
 
     def __init__(self, *, copy_threads: int, abort_grace_s: float) -> None:
         self.loop = asyncio.get_running_loop()
-        self.engine = _native.Engine(copy_threads)
+        with native_call("starting the engine"):
+            self._engine: _native.Engine | None = _native.Engine(copy_threads)
         self.on_liveness: Callable[[int, int, int], None] | None = None
         self._abort_grace_s = abort_grace_s
         self._ids = itertools.count(1)
@@ -58,7 +59,14 @@ class EngineDriver:
         self._idle: asyncio.Future[None] | None = None
         self._check_timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
-        self.loop.add_reader(self.engine.fileno(), self._drain)
+        self.loop.add_reader(self._engine.fileno(), self._drain)
+
+    @property
+    def engine(self) -> _native.Engine:
+        """The native engine; ``ClosedError`` once closed."""
+        if self._engine is None:
+            raise ClosedError("the engine is closed")
+        return self._engine
 
     @property
     def closed(self) -> bool:
@@ -189,6 +197,8 @@ class EngineDriver:
             await self.offload(self.engine.close)
             self._drain()
         self.loop.remove_reader(self.engine.fileno())
+        # Its last reference here: the descriptor it waits on is closed with it.
+        self._engine = None
         if self._check_timer is not None:
             self._check_timer.cancel()
             self._check_timer = None

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # The grant itself travels beside the control channel that names it, so it may be a moment behind.
 _GRANT_WAIT_S = 2.0
 _REMEMBERED_KEYS = 4096
+_UNKNOWN = "this endpoint has no such grant, and none came"
 _REFUSALS = (StaleEpochError, ConfigError, UnsupportedError)
 
 
@@ -77,7 +78,8 @@ class MappedInitiator(InitiatorEndpoint):
         self._driver = driver
         self._grants: dict[int, MappedGrant] = {}
         self._revoked: dict[int, None] = {}
-        self._waiting: dict[int, list[_Transfer]] = {}
+        self._waiting: dict[Work, tuple[_Transfer, asyncio.TimerHandle]] = {}
+        self._hung_up = False
         self._works: dict[Work, int] = {}
 
     def write(
@@ -112,18 +114,19 @@ class MappedInitiator(InitiatorEndpoint):
             return
         for work in list(self._works):
             work.stop(reason)
-        self._drop_grants()
-        self._hang_up()
+        self._end()
 
     def granted(self, key: int, grant: MappedGrant) -> None:
         """The owner granted memory: works that wait for it start."""
-        if self.closed:
+        if self._hung_up:
             self._driver.offload(grant.release)
             return
         self._grants[key] = grant
-        for transfer in self._waiting.pop(key, []):
-            if not transfer.work.settled:
-                self._start(transfer, grant)
+        waiting = [pair for pair in self._waiting.values() if pair[0].remote.key == key]
+        for transfer, timer in waiting:
+            timer.cancel()
+            del self._waiting[transfer.work]
+            self._start(transfer, grant)
 
     def revoked(self, key: int) -> None:
         """The owner took a grant back: its works stop, later ones are refused."""
@@ -138,13 +141,14 @@ class MappedInitiator(InitiatorEndpoint):
             self._driver.offload(grant.release)
 
     def lost(self, detail: str) -> None:
-        """The owner is gone."""
+        """The owner is gone; no news to an endpoint that has hung up itself."""
+        if self._hung_up:
+            return
         self.abort(PeerLostError(detail, hint="connect again at a higher epoch"))
 
     async def _close(self) -> None:
         await wait_settled(self._works)
-        releases = self._drop_grants()
-        self._hang_up()
+        releases = self._end()
         if releases:
             await asyncio.wait(releases)
 
@@ -152,7 +156,9 @@ class MappedInitiator(InitiatorEndpoint):
     def _hang_up(self) -> None:
         """End the channel to the owner; never waits, idempotent."""
 
-    def _drop_grants(self) -> list[asyncio.Future[None]]:
+    def _end(self) -> list[asyncio.Future[None]]:
+        self._hung_up = True
+        self._hang_up()
         grants, self._grants = self._grants, {}
         return [self._driver.offload(grant.release) for grant in grants.values()]
 
@@ -188,8 +194,8 @@ class MappedInitiator(InitiatorEndpoint):
         elif remote.key in self._revoked:
             work.settle(StaleEpochError("the owner revoked the grant"))
         else:
-            self._waiting.setdefault(remote.key, []).append(transfer)
-            self._driver.loop.call_later(_GRANT_WAIT_S, self._unknown, transfer)
+            timer = self._driver.loop.call_later(_GRANT_WAIT_S, work.settle, StaleEpochError(_UNKNOWN))
+            self._waiting[work] = (transfer, timer)
         return work
 
     def _start(self, transfer: _Transfer, grant: MappedGrant) -> None:
@@ -220,16 +226,11 @@ class MappedInitiator(InitiatorEndpoint):
 
         self._driver.start(work, mover, verify)
 
-    def _unknown(self, transfer: _Transfer) -> None:
-        waiting = self._waiting.get(transfer.remote.key, [])
-        if transfer in waiting:
-            waiting.remove(transfer)
-            if not waiting:
-                del self._waiting[transfer.remote.key]
-            transfer.work.settle(StaleEpochError("this endpoint never had such a grant"))
-
     def _settled(self, work: Work) -> None:
         self._works.pop(work, None)
+        waited = self._waiting.pop(work, None)
+        if waited is not None:
+            waited[1].cancel()
         if isinstance(work.error, _REFUSALS):
             self._refused += 1
 
@@ -240,6 +241,7 @@ class MappedOwner(OwnerEndpoint):
     def __init__(self, backend: str, peer: str, epoch: int) -> None:
         super().__init__(backend, peer, epoch)
         self._granted: dict[int, MemoryRegion] = {}
+        self._hung_up = False
 
     def grant(self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int) -> RemoteRegion:
         """Let the peer map *region*."""
@@ -265,14 +267,19 @@ class MappedOwner(OwnerEndpoint):
     def abort(self, reason: TransportError) -> None:
         """End the channel at once."""
         if self._break(reason):
-            self._granted.clear()
-            self._hang_up()
+            self._end()
 
     def lost(self, detail: str) -> None:
-        """The initiator is gone."""
+        """The initiator is gone; no news to an endpoint that has hung up itself."""
+        if self._hung_up:
+            return
         self.abort(PeerLostError(detail, hint="expect it again at a higher epoch"))
 
     async def _close(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._hung_up = True
         self._granted.clear()
         self._hang_up()
 

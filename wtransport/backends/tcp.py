@@ -28,11 +28,9 @@ from wtransport.backends.native_errors import native_call, native_error
 from wtransport.backends.regions import Ledger, RemoteRegion
 from wtransport.backends.spans import check_bounds, check_table, table_nbytes
 from wtransport.backends.work import wait_settled
-from wtransport.errors import ConfigError, ConnectError, TransportError
+from wtransport.errors import ClosedError, ConfigError, ConnectError, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import numpy.typing as npt
 
@@ -57,8 +55,10 @@ class TcpInitiator(InitiatorEndpoint):
         self._driver = driver
         self._works: set[Work] = set()
         with native_call("starting the sender's threads"):
-            self._sender = TcpSender(driver.engine, _descriptors(socks), epoch)
-        driver.watch(self._sender.id, self._broke)
+            sender = TcpSender(driver.engine, _descriptors(socks), epoch)
+        # None once closed: it keeps the engine, and so its descriptor, alive.
+        self._sender: TcpSender | None = sender
+        driver.watch(sender.id, self._broke)
 
     def write(
         self,
@@ -90,11 +90,13 @@ class TcpInitiator(InitiatorEndpoint):
         """Shut the sockets down; works settle as soon as the threads are off their memory."""
         if not self._break(reason):
             return
-        self._driver.unwatch(self._sender.id)
         for work in list(self._works):
             work.stop(reason)
-        self._sender.abort()
-        self._driver.offload(self._sender.close)
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            self._driver.unwatch(sender.id)
+            sender.abort()
+            self._driver.offload(sender.close)
 
     def _submit(
         self,
@@ -107,6 +109,9 @@ class TcpInitiator(InitiatorEndpoint):
         phase: str,
     ) -> Work:
         self.check_usable()
+        sender = self._sender
+        if sender is None:
+            raise ClosedError("this endpoint is closed", peer=self.peer)
         spans = check_table(spans, num_digests)
         work = self._driver.open(
             region,
@@ -118,7 +123,7 @@ class TcpInitiator(InitiatorEndpoint):
         )
         self._works.add(work)
         work.on_settled(self._works.discard)
-        submit = self._sender.read if phase == "read" else self._sender.write
+        submit = sender.read if phase == "read" else sender.write
         try:
             if remote.backend != self.backend:
                 raise ConfigError(f"the grant is one of backend {remote.backend}")
@@ -143,11 +148,14 @@ class TcpInitiator(InitiatorEndpoint):
 
     async def _close(self) -> None:
         await wait_settled(self._works)
-        self._driver.unwatch(self._sender.id)
-        await _say_goodbye(self._driver, self._sender.close, self._sender.abort)
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            self._driver.unwatch(sender.id)
+            await _say_goodbye(self._driver, sender)
 
     def _broke(self, code: int) -> None:
-        self.abort(native_error(code, self._sender.detail()))
+        if self._sender is not None:
+            self.abort(native_error(code, self._sender.status()[1]))
 
 
 class TcpOwner(OwnerEndpoint):
@@ -158,36 +166,40 @@ class TcpOwner(OwnerEndpoint):
         self._driver = driver
         self._granted: dict[int, MemoryRegion] = {}
         with native_call("starting the receiver's threads"):
-            self._receiver = TcpReceiver(driver.engine, _descriptors(socks), admission.epoch)
-        driver.watch(self._receiver.id, self._broke)
+            receiver = TcpReceiver(driver.engine, _descriptors(socks), admission.epoch)
+        self._receiver: TcpReceiver | None = receiver
+        driver.watch(receiver.id, self._broke)
 
     @property
     def refused(self) -> int:
         """Frames refused by the native threads, and uses refused here."""
-        return self._refused + self._receiver.refused()
+        return self._refused + (self._receiver.refused() if self._receiver is not None else 0)
 
     def grant(self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int) -> RemoteRegion:
         """Let the peer's frames reach *region*."""
         self.check_usable()
+        receiver = self._receiver
+        if receiver is None:
+            raise ClosedError("this endpoint is closed", peer=self.peer)
         if region.backend != self.backend:
             raise ConfigError(f"the region was registered with backend {region.backend}")
         if isinstance(region.memory, SharedRegion):
             raise_generation(region.memory, generation)
         remote = RemoteRegion(self.backend, secrets.randbits(63), generation, region.nbytes)
         with native_call("granting memory"):
-            self._receiver.grant(remote.key, region.memory, generation, writable, num_digests)
+            receiver.grant(remote.key, region.memory, generation, writable, num_digests)
         self._granted[remote.key] = region
         return remote
 
     def revoke(self, remote: RemoteRegion) -> None:
         """Refuse later frames; when it returns, no thread touches the memory any more."""
-        if remote.key in self._granted:
+        if self._receiver is not None and remote.key in self._granted:
             self._receiver.revoke(remote.key)
             del self._granted[remote.key]
 
     def ledger(self, remote: RemoteRegion) -> Ledger | None:
-        """Digests and bytes that were stored through this grant."""
-        if remote.key not in self._granted:
+        """Digests and bytes that were stored through this grant; None once it ended."""
+        if self._receiver is None or remote.key not in self._granted:
             return None
         return Ledger(*self._receiver.ledger(remote.key))
 
@@ -195,20 +207,30 @@ class TcpOwner(OwnerEndpoint):
         """Shut the sockets down; memory is given back when the threads have ended."""
         if not self._break(reason):
             return
-        self._driver.unwatch(self._receiver.id)
-        self._receiver.abort()
-        self._driver.offload(self._receiver.close).add_done_callback(self._release)
+        receiver = self._detach()
+        if receiver is not None:
+            receiver.abort()
+            self._driver.offload(receiver.close).add_done_callback(self._release)
 
     async def _close(self) -> None:
-        self._driver.unwatch(self._receiver.id)
-        await _say_goodbye(self._driver, self._receiver.close, self._receiver.abort)
-        self._granted.clear()
+        receiver = self._detach()
+        if receiver is not None:
+            await _say_goodbye(self._driver, receiver)
+            self._granted.clear()
+
+    def _detach(self) -> TcpReceiver | None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            self._driver.unwatch(receiver.id)
+            self._refused += receiver.refused()
+        return receiver
 
     def _release(self, _ended: asyncio.Future[None]) -> None:
         self._granted.clear()
 
     def _broke(self, code: int) -> None:
-        self.abort(native_error(code, self._receiver.detail()))
+        if self._receiver is not None:
+            self.abort(native_error(code, self._receiver.status()[1]))
 
 
 class TcpBackend(Backend):
@@ -344,10 +366,10 @@ def _descriptors(socks: list[socket.socket]) -> list[int]:
     return [sock.detach() for sock in socks]
 
 
-async def _say_goodbye(driver: EngineDriver, close: Callable[[], None], abort: Callable[[], None]) -> None:
+async def _say_goodbye(driver: EngineDriver, native: TcpSender | TcpReceiver) -> None:
     """Close in an orderly way, but wait for a peer that does not take part only so long."""
-    closed = driver.offload(close)
+    closed = driver.offload(native.close)
     await asyncio.wait([closed], timeout=_GOODBYE_S)
     if not closed.done():
-        abort()
+        native.abort()
     await closed

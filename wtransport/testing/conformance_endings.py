@@ -189,8 +189,8 @@ class EndingTests:
         await pair.near.driver.close()
         assert all(work.settled for work in works)
         assert pair.near.driver.quarantined == (0, 0)
-        with pytest.raises(ConnectError):
-            await pair.near.connect("nowhere", token=bytes(32), epoch=1, peer="owner", timeout_s=0.2)
+        with pytest.raises(ClosedError):
+            self._large_write(pair, 4096)
 
     async def test_a_new_epoch_works_after_a_break(self, pair: Pair) -> None:
         old = pair.initiator, pair.owner

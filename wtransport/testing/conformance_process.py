@@ -68,8 +68,9 @@ class PeerProcess:
         return answer
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        self._process.send_signal(number)
+        """Send a signal, unless the child has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
 
     async def end(self) -> None:
         """Kill and reap it; idempotent."""
