@@ -178,5 +178,6 @@ def _tensor(buffer: Buffer, offset: int, dtype: str, sizes: tuple[int, ...]) -> 
     count = math.prod(sizes)
     kind: torch.dtype = getattr(torch, dtype)
     if not count:
-        return torch.empty(sizes, dtype=kind)
+        # Over memory of its own; torch.empty would warn about some dtypes.
+        return torch.frombuffer(bytearray(kind.itemsize), dtype=kind).resize_(sizes)
     return torch.frombuffer(buffer, dtype=kind, count=count, offset=offset).resize_(sizes)

@@ -70,10 +70,13 @@ def _of_kind(tensor: torch.Tensor) -> str | None:
 
 
 def _of_memory(tensor: torch.Tensor) -> str | None:
-    if not tensor.numel():
+    count = tensor.numel()
+    if not count:
         return None
-    steps = ((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    end = (tensor.storage_offset() + sum(steps) + 1) * tensor.element_size()
+    last = count - 1
+    if not tensor.is_contiguous():
+        last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
     available = tensor.untyped_storage().nbytes()
     if end > available:
         return f"needs {end} bytes of its storage, which has {available}: it was freed or resized"

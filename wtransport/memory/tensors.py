@@ -118,7 +118,11 @@ def _block(tensor: torch.Tensor) -> Block:
 def _identity(shard: Shard) -> object:
     tensor = shard.local
     # Where a size is one, its stride says nothing.
-    strides = tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    strides = (
+        ()
+        if tensor.is_contiguous()
+        else tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    )
     memory = tensor.untyped_storage()._cdata, tensor.storage_offset()
     return (memory, tensor.dtype, tensor.shape, strides, shard.shape, shard.box)
 
