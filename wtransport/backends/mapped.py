@@ -50,11 +50,12 @@ class MappedGrant:
 
     def stale(self, remote: RemoteRegion) -> str | None:
         """Why *remote* does not describe this grant any more; None while it does."""
-        if remote.generation != self.generation or remote.nbytes != self.nbytes:
-            return "the grant is of another generation or size than the one used"
-        if isinstance(self.memory, SharedRegion) and self.memory.generation != self.generation:
-            return f"the memory moved on to generation {self.memory.generation}"
-        return None
+        if remote.nbytes != self.nbytes:
+            return "the grant is of another size than the one used"
+        # Shared memory says its own generation: one mapping serves every generation that is granted
+        # of it.
+        now = self.memory.generation if isinstance(self.memory, SharedRegion) else self.generation
+        return None if now == remote.generation else f"the memory is at generation {now}, not {remote.generation}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +241,7 @@ class MappedOwner(OwnerEndpoint):
 
     def __init__(self, backend: str, peer: str, epoch: int) -> None:
         super().__init__(backend, peer, epoch)
-        self._granted: dict[int, MemoryRegion] = {}
+        self._granted: dict[int, tuple[MemoryRegion, bool]] = {}
         self._hung_up = False
 
     def grant(self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int) -> RemoteRegion:
@@ -250,10 +251,21 @@ class MappedOwner(OwnerEndpoint):
             raise ConfigError(f"the region was registered with backend {region.backend}")
         if isinstance(region.memory, SharedRegion):
             raise_generation(region.memory, generation)
-        remote = RemoteRegion(self.backend, secrets.randbits(63), generation, region.nbytes)
-        self._announce(remote, region, writable)
-        self._granted[remote.key] = region
+        known = self._key_of(region, writable)
+        remote = RemoteRegion(self.backend, known if known is not None else secrets.randbits(63), generation, region.nbytes)
+        if known is None:
+            self._announce(remote, region, writable)
+            self._granted[remote.key] = (region, writable)
         return remote
+
+    def _key_of(self, region: MemoryRegion, writable: bool) -> int | None:
+        """The key under which the peer has shared memory mapped already.
+
+        Mapping it anew would cost it every page fault again.
+        """
+        if not isinstance(region.memory, SharedRegion):
+            return None
+        return next((key for key, granted in self._granted.items() if granted == (region, writable)), None)
 
     def revoke(self, remote: RemoteRegion) -> None:
         """Tell the peer to unmap; one that is stopped keeps its mapping until it wakes."""

@@ -231,8 +231,8 @@ class Landings:
         """Give everything back; tensors that are still referenced keep their memory."""
         self._closed = True
         self._changed.set()
-        self.links.drop_all(ClosedError("the transport was closed"))
         self.pump.close()
+        self.links.drop_all(ClosedError("the transport was closed"))
         for slot in self._slots:
             slot.close()
         self._slots = []

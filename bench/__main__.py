@@ -1,0 +1,55 @@
+"""``python -m bench``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench import put as put_bench
+from bench.put import Figure
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def _bench() -> None:
+    """Measure the library against what the machine can do."""
+
+
+@app.command()
+def put(
+    gib: Annotated[list[float], typer.Option(help="Size of the weights; repeat for more.")] = [1.0],  # noqa: B006
+    rounds: Annotated[int, typer.Option(min=5, help="Measured rounds of each case.")] = 8,
+    threads: Annotated[int, typer.Option(min=1, help="Copy threads of the put and of its limit.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Puts over shm and tcp, their first round, their costs, and the latency of 4 KiB."""
+    torch.set_num_threads(1)
+    figures = put_bench.latency(300)
+    for size in gib:
+        figures += put_bench.run(size, rounds, threads)
+    if as_json:
+        print(json.dumps(put_bench.as_json(figures), indent=2))
+    else:
+        Console(width=160).print(_table(figures))
+    if any(figure.met is False for figure in figures):
+        raise typer.Exit(1)
+
+
+def _table(figures: list[Figure]) -> Table:
+    table = Table("figure", "value", "ratio", "min..max", "target", "met", "n")
+    for item in figures:
+        spread = f"{item.spread[0]:.2f}..{item.spread[1]:.2f}" if item.spread else ""
+        ratio = f"{item.ratio:.2f}" if item.ratio is not None else ""
+        met = "" if item.met is None else ("yes" if item.met else "NO")
+        table.add_row(item.name, f"{item.value:.2f} {item.unit}", ratio, spread, item.target, met, str(item.rounds or ""))
+    return table
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,72 @@
+"""The two processes of a put benchmark: a generator that follows, and the trainer that is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+import wtransport
+from bench import workload
+from bench.stats import Lag
+
+
+@dataclass(frozen=True)
+class Case:
+    """One benchmark case.
+
+    Attributes:
+        total_nbytes: Bytes of the weights; 0 is one tensor of 4 KiB.
+        settings: ``TransportConfig`` fields.
+    """
+
+    name: str
+    backend: str
+    total_nbytes: int
+    rounds: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The trainer's tensors."""
+        return workload.weights(self.total_nbytes) if self.total_nbytes else {"w": torch.zeros(2048, dtype=torch.bfloat16)}
+
+    def wanted(self) -> dict[str, torch.Tensor]:
+        """The generator's."""
+        return workload.wanted(self.total_nbytes) if self.total_nbytes else {"w": torch.zeros(2048, dtype=torch.bfloat16)}
+
+
+def generator(url: str, case: Case, control: Connection) -> None:
+    """Follow until told to end; then report checksums, yield times, loop lag and peak memory."""
+    torch.set_num_threads(1)
+    asyncio.run(_follow(url, case, control))
+
+
+async def _follow(url: str, case: Case, control: Connection) -> None:
+    config = wtransport.TransportConfig(**case.settings)
+    async with wtransport.connect(url, role="generator", name="gen-0", backend=case.backend, config=config) as transport:
+        before = _rss_nbytes()
+        bound = await transport.bind(case.wanted())
+        control.send(("bound", bound))
+        yields: dict[int, int] = {}
+        sums: list[int] = []
+        async with Lag() as lag:
+            async for update in transport.updates():
+                yields[update.version] = time.perf_counter_ns()
+                with update:
+                    if update.version == case.rounds:
+                        sums = workload.checksums(update.tensors)
+                if update.version == case.rounds:
+                    break
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+        control.send(("done", sums, yields, lag.p999_ms, peak))
+        await asyncio.to_thread(control.recv)
+
+
+def _rss_nbytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
