@@ -54,15 +54,17 @@ async def _follow(url: str, case: Case, control: Connection) -> None:
         control.send(("bound", bound))
         yields: dict[int, int] = {}
         sums: list[int] = []
+        peak = 0
         async with Lag() as lag:
             async for update in transport.updates():
                 yields[update.version] = time.perf_counter_ns()
                 with update:
                     if update.version == case.rounds:
+                        # Before the sums: torch makes large temporaries for them.
+                        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
                         sums = workload.checksums(update.tensors)
                 if update.version == case.rounds:
                     break
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
         control.send(("done", sums, yields, lag.p999_ms, peak))
         await asyncio.to_thread(control.recv)
 

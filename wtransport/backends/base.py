@@ -221,6 +221,9 @@ class OwnerEndpoint(Endpoint):
             StaleEpochError: If the memory has a higher generation already.
         """
 
+    def prepare(self, region: MemoryRegion) -> None:  # noqa: B027 - most backends have nothing to prepare
+        """Let the peer set itself up for grants of *region* to come (map it, fault it in); grants nothing by itself."""
+
     @abstractmethod
     def revoke(self, remote: RemoteRegion) -> None:
         """End the grant: later uses are refused.

@@ -251,6 +251,15 @@ class MappedOwner(OwnerEndpoint):
             raise ConfigError(f"the region was registered with backend {region.backend}")
         if isinstance(region.memory, SharedRegion):
             raise_generation(region.memory, generation)
+        return self._pass(region, generation, writable)
+
+    def prepare(self, region: MemoryRegion) -> None:
+        """Pass the memory ahead, so that the first grant of it finds it mapped."""
+        self.check_usable()
+        if isinstance(region.memory, SharedRegion):
+            self._pass(region, region.memory.generation, True)
+
+    def _pass(self, region: MemoryRegion, generation: int, writable: bool) -> RemoteRegion:
         known = self._key_of(region, writable)
         remote = RemoteRegion(self.backend, known if known is not None else secrets.randbits(63), generation, region.nbytes)
         if known is None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from wtransport import _native
 from wtransport.errors import (
     CancelledWorkError,
-    ClosedError,
     ConfigError,
     DeadlineError,
     InternalError,
@@ -43,7 +42,8 @@ ERRORS: Mapping[str, tuple[type[TransportError], str | None]] = MappingProxyType
         "PROTOCOL": (ProtocolError, "both ends must run the same version of wtransport"),
         "NO_MEMORY": (RegistrationError, "free memory or move fewer versions at a time"),
         "UNSUPPORTED": (UnsupportedError, None),
-        "CLOSED": (ClosedError, None),
+        # What this side closed is refused before native code sees it, so this is the peer's doing.
+        "CLOSED": (PeerLostError, "connect again at a higher epoch"),
         "INVALID": (ConfigError, None),
         "INTERNAL": (InternalError, "please report this with a dump of the flight recorder"),
     }

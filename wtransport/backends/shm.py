@@ -76,6 +76,9 @@ class ShmInitiator(MappedInitiator):
         except ConfigError as error:
             self._refused += 1
             raise ProtocolError(error.message, hint="the peer's memory is not sealed as agreed") from error
+        if writable:
+            # The pages are there; what is missing is this process's page table. Faulting it in now keeps the first write at full speed.
+            self._driver.engine.populate(memory)
         self.granted(key, MappedGrant(memory, generation, nbytes, writable, memory.close))
 
     def _ended(self, reason: str) -> None:

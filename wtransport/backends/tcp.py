@@ -122,7 +122,7 @@ class TcpInitiator(InitiatorEndpoint):
             abort=self.abort,
         )
         self._works.add(work)
-        work.on_settled(self._works.discard)
+        work.on_settled(self._settled)
         submit = sender.read if phase == "read" else sender.write
         try:
             if remote.backend != self.backend:
@@ -152,6 +152,12 @@ class TcpInitiator(InitiatorEndpoint):
         if sender is not None:
             self._driver.unwatch(sender.id)
             await _say_goodbye(self._driver, sender)
+
+    def _settled(self, work: Work) -> None:
+        self._works.discard(work)
+        # The work's event may come before the endpoint's own.
+        if self._sender is not None and not self._sender.alive():
+            self._broke(self._sender.status()[0])
 
     def _broke(self, code: int) -> None:
         if self._sender is not None:

@@ -135,6 +135,8 @@ class Landings:
         for number in self._held.values():
             self._calls.unhold(number)
         self._held.clear()
+        for source in self.links.links:
+            self._prepare(source)
         self.pump.run()
         for slot in old:
             slot.close()
@@ -279,8 +281,20 @@ class Landings:
     # Links.
 
     def _linked(self, source: MemberId) -> None:
+        self._prepare(source)
         self.machine.catchup.on_source_ready(source, self._context.now)
         self.pump.run()
+
+    def _prepare(self, source: MemberId) -> None:
+        """Pass the slots to a trainer ahead of its first put."""
+        link = self.links.links.get(source)
+        if link is None or link.endpoint is None or link.choice is None or link.record.role != "trainer":
+            return
+        try:
+            for index in range(len(self._slots)):
+                link.endpoint.prepare(self._region(index, link.choice.backend))
+        except TransportError as error:
+            link.break_off(error)
 
     def _gone(self, source: MemberId, cause: TransportError) -> None:
         self.feeds.forget(source)
