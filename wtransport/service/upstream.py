@@ -34,6 +34,8 @@ class Upstream:
         self.task: asyncio.Task[None] | None = None
         self.ended = asyncio.Event()
         self.cause: TransportError | None = None
+        # What the source said before its data endpoint was known here: nothing can be granted without one.
+        self.early: list[object] = []
 
     @property
     def ready(self) -> bool:
@@ -121,10 +123,14 @@ class Upstreams:
         while self.links.get(link.record.member) is link:
             link.ended.clear()
             link.cause = None
+            link.early.clear()
             try:
                 await self._open(link)
                 pause_s = _FIRST_RETRY_S
                 self._on_ready(link.record.member)
+                for message in link.early:
+                    self._on_message(link.record.member, message)
+                link.early.clear()
                 await link.ended.wait()
             except TransportError as error:
                 link.break_off(error)
@@ -185,7 +191,10 @@ class Upstreams:
         return choose(context.facts, remote, ("cpu", "cpu"), found, context.requested)
 
     def _message(self, link: Upstream, message: object) -> None:
-        self._on_message(link.record.member, message)
+        if link.endpoint is None:
+            link.early.append(message)
+        else:
+            self._on_message(link.record.member, message)
 
     def _closed(self, link: Upstream, error: TransportError | None) -> None:
         link.break_off(error or PeerLostError("the source closed the link", peer=link.record.name))
