@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 # Spelt in pieces so that this file does not find itself.
 _UNWANTED = {
     "unfinished work": r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b",
-    "put off": r"\bfor n" r"ow\b|\btemporary ha" r"ck\b",
     "a package registry": r"\bpypi\.o" r"rg\b|pythonho" r"sted\.|download\.pyt" r"orch\.",
     "a folder of the workplace": r"(?<![\w.])/wo" r"rk/|(?<![\w.])/tmp/w" r"t/",
     "an issue's number": r"\b[Ii]ss" r"ue #?\d+\b|(?<![\w&])#\d+\b(?!\s*:)",
