@@ -32,7 +32,7 @@ bool SenderStream::broken(const std::string& why) {
   return end({ErrCode::PROTOCOL, "stream " + std::to_string(index_) + ": " + why});
 }
 
-bool SenderStream::read_input() {
+bool SenderStream::read_input(const std::string& if_ended) {
   more_input_ = false;
   int64_t budget = kInputBudget;
   while (budget > 0) {
@@ -61,7 +61,7 @@ bool SenderStream::read_input() {
     }
     switch (got) {
       case Inlet::Got::Ended:
-        return lost("the peer closed the connection");
+        return lost(if_ended);
       case Inlet::Got::Failed:
         return lost(errno_text(inlet_.error()));
       default:

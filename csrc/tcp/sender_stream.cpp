@@ -51,8 +51,8 @@ void SenderStream::run() {
       error = outlet_.error();
     }
     if (step == Step::Failed) {
-      // What the peer said before it closed tells more than the errno of writing to it.
-      if (read_input()) {
+      // What the peer said before it closed tells more than the errno of writing to it; an end of file tells less.
+      if (read_input(errno_text(error))) {
         lost(errno_text(error));
       }
       return;
@@ -62,7 +62,7 @@ void SenderStream::run() {
     }
     // What was read ahead is no longer in the socket, so that polling would miss it.
     bool readable = more_input_ || (wake_.wait(socket_, events) & ~POLLOUT) != 0;
-    if (readable && fate_.open() && !read_input()) {
+    if (readable && fate_.open() && !read_input("the peer closed the connection")) {
       return;
     }
   }

@@ -68,8 +68,8 @@ class SenderStream {
   [[nodiscard]] FrameHeader header_of(const Transfer& transfer, Op op) const;
 
   // These return false after deciding the endpoint's fate. read_input() stops when there is nothing to read, or after a
-  // while, to give the outgoing direction its turn.
-  bool read_input();
+  // while, to give the outgoing direction its turn; `if_ended` says what an end of file means.
+  bool read_input(const std::string& if_ended);
   bool handle(const FrameHeader& header);
   bool handle_data(const FrameHeader& header);
   bool handle_ack(const FrameHeader& header);
