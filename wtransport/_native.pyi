@@ -131,14 +131,18 @@ class Engine:
     Copy threads, and the queue on which all native works report that they settled.
     """
 
-    def __init__(self, copy_threads: int) -> None: ...
+    def __init__(self, copy_threads: int) -> None:
+        """
+        copy_threads: 1 to 256, else ValueError. OSError if there is no descriptor, MemoryError if there is no thread to be had.
+        """
 
     def fileno(self) -> int:
         """An eventfd, readable while events wait."""
 
     def drain(self) -> list[tuple[int, int, int, int]]:
         """
-        The waiting events, oldest first: (0, work id, error code, bytes done) and (1, peer handle, LIVENESS_*, age in ns).
+        The waiting events, oldest first: (0, work id, error code, bytes done), (1, peer handle, LIVENESS_*, age in ns) and
+        (2, endpoint id, error code, 0).
         """
 
     def copy(self, src: LocalRegion | SharedRegion, dst: LocalRegion | SharedRegion, spans: Annotated[NDArray, dict(writable=False)], num_digests: int, flags: int) -> Work:
@@ -185,7 +189,7 @@ class FlightRing:
     def close(self) -> None:
         """Mark the file as closed in good order; idempotent."""
 
-def flight_format() -> dict:
+def flight_format() -> dict[str, object]:
     """The layout of the ring's file as this module writes it."""
 
 class TcpSender:

@@ -22,6 +22,18 @@ namespace {
 using WorkPtr = std::shared_ptr<Work>;
 using EventTuple = std::tuple<int32_t, uint64_t, int32_t, int64_t>;
 
+// A process that leaves with works under way must not have its tensors freed beneath the copy threads: the interpreter runs
+// finalizers while every object is still there.
+nb::object make_engine(int copy_threads) {
+  std::shared_ptr<Engine> engine = wt::py::unwrap(Engine::create(copy_threads));
+  nb::object self = nb::cast(engine);
+  nb::module_::import_("weakref").attr("finalize")(self, nb::cpp_function([engine] {
+    const nb::gil_scoped_release release;
+    engine->close();
+  }));
+  return self;
+}
+
 std::vector<EventTuple> drain(const Engine& engine) {
   std::vector<wt::Event> events;
   engine.completions()->drain(events);
@@ -82,12 +94,15 @@ void bind_engine(nb::module_& m) {
           nb::sig("def digests(self) -> numpy.typing.NDArray[numpy.uint64]"),
           "uint64[num_digests]: per tensor, the digest of the bytes this side loaded, sent or received.");
 
-  nb::class_<Engine>(m, "Engine", "Copy threads, and the queue on which all native works report that they settled.")
-      .def(nb::new_([](int copy_threads) { return wt::py::unwrap(Engine::create(copy_threads)); }), "copy_threads"_a)
+  nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(),
+                     "Copy threads, and the queue on which all native works report that they settled.")
+      .def(nb::new_(&make_engine), "copy_threads"_a,
+           "copy_threads: 1 to 256, else ValueError. OSError if there is no descriptor, MemoryError if there is no thread to be had.")
       .def(
           "fileno", [](const Engine& engine) { return engine.completions()->fd(); }, "An eventfd, readable while events wait.")
       .def("drain", &drain,
-           "The waiting events, oldest first: (0, work id, error code, bytes done) and (1, peer handle, LIVENESS_*, age in ns).")
+           "The waiting events, oldest first: (0, work id, error code, bytes done), (1, peer handle, LIVENESS_*, age in ns) and\n"
+           "(2, endpoint id, error code, 0).")
       .def("copy", &copy, "src"_a, "dst"_a, "spans"_a, "num_digests"_a, "flags"_a,
            "Copy to mapped memory; src is the local side of the span table. Up to 256 KiB it is done, and settled without an event,\n"
            "on return. Both regions must live until the work settles.")
