@@ -221,7 +221,7 @@ class OwnerEndpoint(Endpoint):
             StaleEpochError: If the memory has a higher generation already.
         """
 
-    def prepare(self, region: MemoryRegion) -> None:  # noqa: B027 - most backends have nothing to prepare
+    def prepare(self, region: MemoryRegion) -> None:
         """Let the peer set itself up for grants of *region* to come (map it, fault it in); grants nothing by itself."""
 
     @abstractmethod

@@ -220,6 +220,8 @@ class MappedInitiator(InitiatorEndpoint):
             return
 
         def verify() -> TransportError | None:
+            if self.broken is not None:
+                return self.broken
             if self._grants.get(remote.key) is not grant:
                 return StaleEpochError("the grant ended while bytes moved")
             moved = grant.stale(remote)
@@ -236,12 +238,21 @@ class MappedInitiator(InitiatorEndpoint):
             self._refused += 1
 
 
+@dataclass(frozen=True)
+class _Passed:
+    """Memory that the peer has, or is about to have, mapped, and the last generation granted of it."""
+
+    region: MemoryRegion
+    generation: int
+    writable: bool
+
+
 class MappedOwner(OwnerEndpoint):
     """Grants mappings of its memory; its CPU never sees the bytes."""
 
     def __init__(self, backend: str, peer: str, epoch: int) -> None:
         super().__init__(backend, peer, epoch)
-        self._granted: dict[int, tuple[MemoryRegion, bool]] = {}
+        self._granted: dict[int, _Passed] = {}
         self._hung_up = False
 
     def grant(self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int) -> RemoteRegion:
@@ -260,11 +271,11 @@ class MappedOwner(OwnerEndpoint):
             self._pass(region, region.memory.generation, True)
 
     def _pass(self, region: MemoryRegion, generation: int, writable: bool) -> RemoteRegion:
-        known = self._key_of(region, writable)
-        remote = RemoteRegion(self.backend, known if known is not None else secrets.randbits(63), generation, region.nbytes)
-        if known is None:
+        key = self._key_of(region, writable)
+        remote = RemoteRegion(self.backend, secrets.randbits(63) if key is None else key, generation, region.nbytes)
+        if key is None:
             self._announce(remote, region, writable)
-            self._granted[remote.key] = (region, writable)
+        self._granted[remote.key] = _Passed(region, generation, writable)
         return remote
 
     def _key_of(self, region: MemoryRegion, writable: bool) -> int | None:
@@ -274,12 +285,18 @@ class MappedOwner(OwnerEndpoint):
         """
         if not isinstance(region.memory, SharedRegion):
             return None
-        return next((key for key, granted in self._granted.items() if granted == (region, writable)), None)
+        return next((key for key, passed in self._granted.items() if passed.region is region and passed.writable == writable), None)
 
     def revoke(self, remote: RemoteRegion) -> None:
-        """Tell the peer to unmap; one that is stopped keeps its mapping until it wakes."""
-        if self._granted.pop(remote.key, None) is not None and self.broken is None:
-            self._withdraw(remote.key)
+        """Tell the peer to unmap; one that is stopped keeps its mapping until it wakes.
+
+        A grant that a later generation replaced is over already: then nothing is unmapped.
+        """
+        passed = self._granted.get(remote.key)
+        if passed is not None and passed.generation == remote.generation:
+            del self._granted[remote.key]
+            if self.broken is None:
+                self._withdraw(remote.key)
 
     def ledger(self, remote: RemoteRegion) -> Ledger | None:
         """None: the initiator's CPU stored the bytes; re-read the memory to check it."""

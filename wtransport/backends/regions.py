@@ -23,7 +23,7 @@ class RemoteRegion:
 
     Attributes:
         backend: The backend that made the grant.
-        key: Names the grant; 63 random bits, never reused.
+        key: 63 random bits that name the memory on its endpoint; later generations of shared memory may keep the key.
         generation: The memory's generation when it was granted; refused once the memory has moved
             on.
         nbytes: Size of the granted memory.

@@ -64,7 +64,8 @@ class ShmInitiator(MappedInitiator):
             else:
                 raise ProtocolError(f"the peer sent an unknown message {op}")
         except TransportError as error:
-            self.abort(error)
+            # Kept as the reason, it must not keep what its frames held.
+            self.abort(error.with_traceback(None))
         finally:
             for fd in fds:
                 os.close(fd)
@@ -76,7 +77,7 @@ class ShmInitiator(MappedInitiator):
         except ConfigError as error:
             self._refused += 1
             raise ProtocolError(error.message, hint="the peer's memory is not sealed as agreed") from error
-        if writable:
+        if writable and not self._driver.closed:
             # The pages are there; what is missing is this process's page table. Faulting it in now keeps the first write at full speed.
             self._driver.engine.populate(memory)
         self.granted(key, MappedGrant(memory, generation, nbytes, writable, memory.close))

@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from wtransport.errors import (
 from wtransport.testing.conformance_pair import (
     Bytes,
     Pair,
+    lost,
     open_pair,
     outcome,
     random_bytes,
@@ -32,7 +33,7 @@ from wtransport.testing.conformance_pair import (
 )
 
 if TYPE_CHECKING:
-    from wtransport.backends.base import Backend, Endpoint
+    from wtransport.backends.base import Backend
     from wtransport.backends.driver import EngineDriver
     from wtransport.backends.work import Work
     from wtransport.config import TransportConfig
@@ -47,16 +48,11 @@ class _Owner:
         self.data = data
 
 
-async def _broken(endpoint: Endpoint) -> None:
-    """Wait until *endpoint* has noticed that it is broken."""
-    await until(lambda: endpoint.broken is not None)
-
-
 class EndingTests:
     """Cancelling, aborting, closing, and what is left afterwards."""
 
     if TYPE_CHECKING:
-        config: TransportConfig
+        config: ClassVar[TransportConfig]
 
         def make_backend(self, driver: EngineDriver, config: TransportConfig) -> Backend: ...
 
@@ -156,7 +152,7 @@ class EndingTests:
         heard: list[TransportError] = []
         pair.initiator.on_broken = lambda _endpoint, reason: heard.append(reason)
         pair.owner.abort(PeerLostError("the test said so"))
-        await _broken(pair.initiator)
+        await lost(pair.initiator)
         assert len(heard) == 1
         assert isinstance(heard[0], PeerLostError)
         with pytest.raises(PeerLostError):
@@ -171,7 +167,7 @@ class EndingTests:
     async def test_close_can_be_called_again_by_anyone(self, pair: Pair) -> None:
         await asyncio.gather(pair.initiator.close(), pair.initiator.close())
         await pair.initiator.close()
-        await _broken(pair.owner)
+        await lost(pair.owner)
         await pair.owner.close()
         await pair.owner.close()
         with pytest.raises(ClosedError):
@@ -181,7 +177,7 @@ class EndingTests:
         heard: list[TransportError] = []
         pair.initiator.on_broken = lambda _endpoint, reason: heard.append(reason)
         await pair.initiator.close()
-        await _broken(pair.owner)
+        await lost(pair.owner)
         assert heard == []
 
     async def test_closed_driver_settles_what_was_left(self, pair: Pair) -> None:
@@ -207,7 +203,7 @@ class EndingTests:
         await pair.owner.close()
         error = await outcome(work)
         assert error is None or isinstance(error, PeerLostError)
-        await _broken(pair.initiator)
+        await lost(pair.initiator)
 
     async def test_a_table_of_nothing_on_a_closed_endpoint(self, pair: Pair) -> None:
         landing = pair.landing(64)

@@ -16,6 +16,7 @@ from wtransport._native import LocalRegion, SharedRegion
 from wtransport.backends.base import (
     TOKEN_NBYTES,
     Backend,
+    Endpoint,
     InitiatorEndpoint,
     Listener,
     MemoryRegion,
@@ -238,6 +239,11 @@ async def until(condition: Callable[[], bool]) -> None:
             if condition():
                 return
             await asyncio.sleep(0.01)
+
+
+async def lost(endpoint: Endpoint) -> None:
+    """Wait until *endpoint* has noticed that it is broken."""
+    await until(lambda: endpoint.broken is not None)
 
 
 async def outcome(work: Work) -> TransportError | None:

@@ -17,6 +17,7 @@ from wtransport.testing.conformance_pair import (
     EPOCH,
     TIMEOUT_S,
     Pair,
+    lost,
     open_driver,
     random_bytes,
     until,
@@ -116,7 +117,7 @@ class PeerTests:
     async def test_owner_that_leaves_is_lost(self) -> None:
         async with self._owner_in_child(4096) as (child, pair, remote):
             await child.call("close")
-            await until(lambda: pair.initiator.broken is not None)
+            await lost(pair.initiator)
             with pytest.raises(PeerLostError):
                 await pair.write(pair.source(random_bytes(4096)), whole(4096), remote)
 
@@ -147,7 +148,7 @@ class PeerTests:
                 pair.owner = mine
                 await child.call("start_writing", remote=landing.remote.to_wire(), nbytes=_NBYTES)
                 child.signal(signal.SIGKILL)
-                await until(lambda owner=owner: owner.broken is not None)
+                await lost(owner)
                 assert isinstance(owner.broken, PeerLostError)
                 await owner.close()
 
@@ -160,7 +161,7 @@ class PeerTests:
                 wire = landing.remote.to_wire()
                 answer = await child.call("read", remote=wire, nbytes=1 << 20)
                 assert answer == {"digest": digest_bytes(data, 0)}
-            await until(lambda: pair.owner.broken is not None)
+            await lost(pair.owner)
             await pair.owner.close()
         pair.owner = first
 

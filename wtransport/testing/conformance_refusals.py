@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from wtransport._native import SharedRegion
+
 from wtransport.backends.deadline import Deadline
 from wtransport.errors import ConfigError, StaleEpochError, TransportError, UnsupportedError
 from wtransport.testing.conformance_pair import (
@@ -24,7 +26,7 @@ from wtransport.testing.conformance_pair import (
 )
 
 if TYPE_CHECKING:
-    from wtransport.backends.base import RemoteRegion
+from wtransport.backends.base import RemoteRegion
 
 _SIZE = 4096
 
@@ -116,6 +118,24 @@ class RefusalTests:
         data = random_bytes(_SIZE)
         await pair.write(pair.source(data), whole(_SIZE), again)
         np.testing.assert_array_equal(landing.bytes, data)
+
+    async def test_revoking_an_outdated_grant_leaves_the_newer_one(self, pair: Pair) -> None:
+        landing, data = pair.landing(_SIZE, generation=5), random_bytes(_SIZE)
+        again = pair.owner.grant(landing.region, generation=6, writable=True, num_digests=1)
+        pair.owner.revoke(landing.remote)
+        await asyncio.sleep(0.05)
+        await pair.write(pair.source(data), whole(_SIZE), again)
+        np.testing.assert_array_equal(landing.bytes, data)
+
+    async def test_memory_passed_ahead_is_granted_only_later(self, pair: Pair) -> None:
+        data, memory = random_bytes(_SIZE), SharedRegion.create(_SIZE)
+        region = pair.far.register(memory, None)
+        pair.owner.prepare(region)
+        remote = pair.owner.grant(region, generation=3, writable=True, num_digests=1)
+        await pair.write(pair.source(data), whole(_SIZE), remote)
+        np.testing.assert_array_equal(memory.view(), data)
+        pair.owner.revoke(remote)
+        memory.close()
 
     async def test_generation_never_goes_down(self, pair: Pair) -> None:
         landing = pair.landing(_SIZE, generation=5)
