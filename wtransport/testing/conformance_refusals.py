@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from wtransport._native import SharedRegion
-
 from wtransport.backends.deadline import Deadline
 from wtransport.errors import ConfigError, StaleEpochError, TransportError, UnsupportedError
 from wtransport.testing.conformance_pair import (
@@ -26,7 +25,7 @@ from wtransport.testing.conformance_pair import (
 )
 
 if TYPE_CHECKING:
-from wtransport.backends.base import RemoteRegion
+    from wtransport.backends.base import RemoteRegion
 
 _SIZE = 4096
 
