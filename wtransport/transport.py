@@ -7,7 +7,7 @@ import concurrent.futures
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -18,7 +18,7 @@ from wtransport.eventlog import EventLog
 from wtransport.handle import PutHandle
 from wtransport.memory.tensors import inspect
 from wtransport.service.describe import LinkInfo, MemberInfo, describe_links, describe_members
-from wtransport.service.landings import Lease
+from wtransport.service.reading import Lease
 from wtransport.service.member import MemberService
 from wtransport.service.putrecord import PutRecord
 from wtransport.service.thread import ServiceThread
@@ -28,7 +28,7 @@ from wtransport.session.outcomes import Receipt
 from wtransport.update import Update
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 Weights = "Mapping[str, torch.Tensor] | torch.nn.Module"
 Role = Literal["trainer", "generator"]
@@ -336,8 +336,7 @@ class Transport:
         """Run *call* on the service's loop; cancelling the await cancels it there."""
         if self._thread is None:
             call.close()
-            self._serving()
-        assert self._thread is not None
+            raise ClosedError("this transport is closed" if self._closed else "open the transport first: async with connect(...)")
         return await asyncio.wrap_future(self._thread.submit(call))
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from wtransport import _native
 from wtransport.config import TransportConfig
-from wtransport.control.channel import Channel, ChannelLimits
+from wtransport.control.channel import ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect, dial_raw
 from wtransport.control.preamble import BEAT
 from wtransport.control.secret import Secret
 from wtransport.errors import ConnectError, FencedError, PeerLostError, TransportError, error_classes
+from wtransport.service.localchannel import ControlChannel
 from wtransport.session import messages as msg
 from wtransport.session.identity import Term
 
@@ -54,14 +55,24 @@ class CoordinatorClient:
         secret: What to prove.
         engine: Native engine whose queue the heartbeat's events go to.
         calls: The member.
+        local: Makes a channel to a coordinator on this very loop; None dials *url*.
     """
 
-    def __init__(self, url: str, config: TransportConfig, secret: Secret, engine: _native.Engine, calls: ClientCalls) -> None:
+    def __init__(
+        self,
+        url: str,
+        config: TransportConfig,
+        secret: Secret,
+        engine: _native.Engine,
+        calls: ClientCalls,
+        local: Callable[[], ControlChannel] | None = None,
+    ) -> None:
         self._url = url
         self._config = config
         self._secret = secret
         self._calls = calls
-        self._channel: Channel | None = None
+        self._local = local
+        self._channel: ControlChannel | None = None
         self._admitted = asyncio.Event()
         self._ended = asyncio.Event()
         self._beat_handle = secrets.randbits(62)
@@ -136,21 +147,14 @@ class CoordinatorClient:
                 if not isinstance(error, ConnectError | PeerLostError | TimeoutError):
                     self._calls.failed(error)
                     return
+                self._ended.set()
 
     async def _connect_once(self, timeout_s: float, deadline: float) -> None:
         while True:
             self._refusal = None
             self._ended.clear()
             self._admitted.clear()
-            channel = await connect(
-                self._url,
-                secret=self._secret,
-                hello={"role": "member"},
-                codec=self._codec,
-                deadline_s=max(0.1, deadline - self._loop.time()),
-                limits=self._limits,
-            )
-            self._channel = channel
+            channel = self._channel = await self._dial(deadline)
             channel.attach(self._message, self._closed)
             channel.send_nowait(self._calls.join())
             waits = [self._loop.create_task(event.wait()) for event in (self._admitted, self._ended)]
@@ -172,6 +176,13 @@ class CoordinatorClient:
                 self._calls.redraw(refusal.message)
             await asyncio.sleep(_RETRY_S)
 
+    async def _dial(self, deadline: float) -> ControlChannel:
+        if self._local is not None:
+            return self._local()
+        left_s = max(0.1, deadline - self._loop.time())
+        hello = {"role": "member"}
+        return await connect(self._url, secret=self._secret, hello=hello, codec=self._codec, deadline_s=left_s, limits=self._limits)
+
     def _message(self, message: Any) -> None:
         if isinstance(message, msg.Refused):
             self._refusal = message
@@ -192,7 +203,8 @@ class CoordinatorClient:
         self._calls.message(message)
 
     def _start_beat(self, token: bytes) -> None:
-        self._beating = self._loop.create_task(self._beat(token))
+        if self._local is None:
+            self._beating = self._loop.create_task(self._beat(token))
 
     def _closed(self, error: TransportError | None) -> None:
         was = self._admitted.is_set()

@@ -11,13 +11,14 @@ from typing import Any
 
 from wtransport import _native
 from wtransport.config import TransportConfig
-from wtransport.control.channel import Channel, ChannelLimits
+from wtransport.control.channel import ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.preamble import BEAT
 from wtransport.control.secret import Secret
 from wtransport.control.tokens import TokenTable
 from wtransport.errors import PeerLostError, ProtocolError, TransportError
+from wtransport.service.localchannel import ControlChannel, LocalChannel
 from wtransport.service.pump import Pump
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
@@ -43,7 +44,7 @@ class CoordinatorHost:
         self._pump = Pump(self.machine, {act.Send: self._send, act.Expel: self._expel, act.Emit: lambda _: None})
         self._listener = Listener(secret=secret)
         self._tokens: TokenTable[MemberId] = TokenTable()
-        self._channels: dict[MemberId, Channel] = {}
+        self._channels: dict[MemberId, ControlChannel] = {}
         self._handles: dict[MemberId, int] = {}
         self._by_handle: dict[int, MemberId] = {}
         self._heart = _native.Heart(engine, config.heartbeat_interval_s, config.silent_after_s)
@@ -107,7 +108,13 @@ class CoordinatorHost:
             msg.SteerRequest: timed(machine.steer),
         }
 
-    def _opened(self, channel: Channel) -> None:
+    def local_channel(self) -> ControlChannel:
+        """The member's end of a channel from this very loop."""
+        mine, theirs = LocalChannel.pair()
+        self._opened(mine)
+        return theirs
+
+    def _opened(self, channel: ControlChannel) -> None:
         deadline = self._loop.call_later(_JOIN_TIMEOUT_S, channel.abort, PeerLostError("no Join within the deadline"))
 
         def first(message: object) -> None:
@@ -118,7 +125,7 @@ class CoordinatorHost:
 
         channel.attach(first, lambda error: deadline.cancel())
 
-    def _join(self, channel: Channel, join: msg.Join) -> None:
+    def _join(self, channel: ControlChannel, join: msg.Join) -> None:
         member = join.member
         old = self._channels.get(member)
         if old is not None:
@@ -137,7 +144,7 @@ class CoordinatorHost:
         handler(member, message)
         self._pump.run()
 
-    def _closed(self, member: MemberId, channel: Channel, error: TransportError | None) -> None:
+    def _closed(self, member: MemberId, channel: ControlChannel, error: TransportError | None) -> None:
         if self._channels.get(member) is channel:
             del self._channels[member]
             self._lost(member, f"its control channel ended: {error.message if error else 'closed'}")

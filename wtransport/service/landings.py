@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,17 +9,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from wtransport.backends.base import MemoryRegion, OwnerEndpoint, RemoteRegion
 from wtransport.errors import (
     ClosedError,
-    DeadlineError,
     ManifestMismatchError,
     ProtocolError,
     TransportError,
     UnavailableError,
-    WeightsError,
     error_classes,
 )
 from wtransport.memory.landing import LandingSlot
@@ -30,8 +26,9 @@ from wtransport.service import local
 from wtransport.service.context import Context
 from wtransport.service.feedplans import FeedPlan, FeedPlans
 from wtransport.service.pump import Pump
+from wtransport.service.reading import Lease, Reading
 from wtransport.service.upstream import Upstreams
-from wtransport.service.verification import PartBytes, verify
+from wtransport.service.verification import PartBytes, check_cells, check_parts
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
@@ -39,16 +36,6 @@ from wtransport.session.sink import Sink
 from wtransport.weights.manifest import Manifest
 
 _SLOTS = 2
-
-
-@dataclass(frozen=True)
-class Lease:
-    """What the user is given: tensors over one slot, and how to give it back (from any thread)."""
-
-    identity: Identity
-    seq: int
-    tensors: dict[str, torch.Tensor]
-    release: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -83,16 +70,11 @@ class Landings:
         self.links = Upstreams(context, self._message, self._linked, self._gone, lambda: self.machine.binding)
         self.wanted: Manifest | None = None
         self.feeds = FeedPlans(context, self.links)
-        self._slots: list[LandingSlot] = []
         self._regions: dict[tuple[int, str], MemoryRegion] = {}
         self._grants: dict[tuple[int, MemberId], tuple[OwnerEndpoint, RemoteRegion]] = {}
         self._parts: dict[tuple[Identity, int], PartBytes] = {}
         self._held: dict[int, int] = {}
-        self._shown: act.ShowVersion | None = None
-        self._changed = asyncio.Event()
-        self._binding_error: TransportError | None = None
-        self._get_errors: dict[Identity, TransportError] = {}
-        self._closed = False
+        self.reading = Reading(context, self.machine, lambda: self.pump, calls.post)
         self.pump = Pump(
             self.machine,
             {
@@ -100,7 +82,7 @@ class Landings:
                 act.SendGrant: self._grant,
                 act.RevokeGrants: self._revoke,
                 act.AssignBoxes: lambda action: context.spawn(self._assign(action.feed)),
-                act.VerifySlot: lambda action: context.spawn(self._verify(action)),
+                act.VerifySlot: self._verify,
                 act.ShowVersion: self._show,
                 act.AbandonSlot: lambda action: context.spawn(self._abandon(action.slot)),
                 act.SlotReused: self._reused,
@@ -119,17 +101,17 @@ class Landings:
         binding = self.machine.binding + 1
         try:
             for index in range(_SLOTS):
-                slot = LandingSlot(wanted, self._context.budget, partial(self._calls.post, self._tensors_gone, binding, index))
+                slot = LandingSlot(wanted, self._context.budget, partial(self._calls.post, self.reading.tensors_gone, binding, index))
                 slots.append(slot)
                 await local.populate(self._context, MemoryRegion("local", slot.region, slot))
         except BaseException:
             for slot in slots:
                 slot.close()
             raise
-        old = self._slots
+        old = self.reading.slots
         self.machine.bind(_SLOTS, self._context.now)
         self.links_say(msg.Bound(self.machine.binding))
-        self.wanted, self._slots, self._shown, self._binding_error = wanted, slots, None, None
+        self.wanted, self.reading.slots, self.reading.shown, self.reading.binding_error = wanted, slots, None, None
         self._regions.clear()
         self._parts.clear()
         for number in self._held.values():
@@ -140,8 +122,8 @@ class Landings:
         self.pump.run()
         for slot in old:
             slot.close()
-        if self._binding_error is not None:
-            raise self._binding_error
+        if self.reading.binding_error is not None:
+            raise self.reading.binding_error
         return sum(slot.nbytes for slot in slots)
 
     def links_say(self, message: object) -> None:
@@ -150,94 +132,21 @@ class Landings:
             self.links.send(source, message)
 
     async def next(self, after: int, timeout_s: float | None) -> Lease:
-        """The newest version shown with a number above *after*.
-
-        Raises:
-            DeadlineError: If none came within *timeout_s*.
-            ManifestMismatchError: If the binding does not fit the trainers' weights.
-        """
-        return await self._wait(lambda: self._shown is not None and self._shown.seq > after, timeout_s, "no new version")
+        """See ``Reading.next``."""
+        return await self.reading.next(after, timeout_s)
 
     async def get(self, version: int | None, timeout_s: float) -> Lease:
-        """The newest version there is (pulled if this member does not hold it), or at least *version*.
-
-        Raises:
-            UnavailableError: If no live member holds it.
-            DeadlineError: If it did not come within *timeout_s*.
-        """
-        self._get_errors.clear()
-        available = self.machine.catchup.available
-        newest = available.identity if available is not None and version is None else None
-        self.machine.advance(self._context.now)
-        self.pump.run()
-
-        def there() -> bool:
-            if self._shown is None:
-                return False
-            if version is not None:
-                return self._shown.identity.version >= version
-            return newest is None or self._shown.identity >= newest or not self.machine.newer(newest, self._shown.identity)
-
-        return await self._wait(there, timeout_s, "no version" if version is None else f"version {version} did not come", getting=True)
-
-    async def _wait(self, there: Callable[[], bool], timeout_s: float | None, what: str, *, getting: bool = False) -> Lease:
-        deadline = None if timeout_s is None else self._context.now + timeout_s
-        while True:
-            if self._closed:
-                raise ClosedError("the transport is closed")
-            if self._binding_error is not None:
-                raise self._binding_error
-            if not self._slots:
-                raise WeightsError("nothing is bound", hint="await transport.bind(model.state_dict()) first")
-            if there():
-                return self._lease()
-            if getting and self._get_errors:
-                raise next(iter(self._get_errors.values()))
-            self._changed.clear()
-            left = None if deadline is None else deadline - self._context.now
-            try:
-                if left is not None and left <= 0:
-                    raise TimeoutError
-                await asyncio.wait_for(self._changed.wait(), left)
-            except TimeoutError as error:
-                have = self._shown.identity.version if self._shown is not None else None
-                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}", phase="get") from error
-
-    def _lease(self) -> Lease:
-        shown = self._shown
-        assert shown is not None
-        slot = self._slots[shown.slot]
-        binding = self.machine.binding
-        self.machine.lease(shown.slot)
-        self.pump.run()
-        released = False
-
-        def release() -> None:
-            nonlocal released
-            if not released:
-                released = True
-                self._calls.post(self._lease_ended, binding, shown.slot)
-
-        return Lease(shown.identity, shown.seq, slot.tensors(), release)
-
-    def _lease_ended(self, binding: int, slot: int) -> None:
-        self.machine.lease_ended(binding, slot, self._context.now)
-        self._tensors_gone(binding, slot)
-
-    def _tensors_gone(self, binding: int, slot: int) -> None:
-        if binding == self.machine.binding and self._slots and not self._slots[slot].tensors_alive():
-            self.machine.tensors_gone(binding, slot, self._context.now)
-        self.pump.run()
+        """See ``Reading.get``."""
+        return await self.reading.get(version, timeout_s)
 
     async def close(self) -> None:
         """Give everything back; tensors that are still referenced keep their memory."""
-        self._closed = True
-        self._changed.set()
+        self.reading.close()
         self.pump.close()
         self.links.drop_all(ClosedError("the transport was closed"))
-        for slot in self._slots:
+        for slot in self.reading.slots:
             slot.close()
-        self._slots = []
+        self.reading.slots = []
 
     # The coordinator's words.
 
@@ -253,7 +162,7 @@ class Landings:
                 machine.on_withdraw(message, now)
             case msg.Available():
                 machine.catchup.on_available(message, now)
-                self._changed.set()
+                self.reading.changed()
             case msg.Unavailable():
                 machine.catchup.on_unavailable(message.identity, now)
             case msg.Show():
@@ -291,7 +200,7 @@ class Landings:
         if link is None or link.endpoint is None or link.choice is None or link.record.role != "trainer":
             return
         try:
-            for index in range(len(self._slots)):
+            for index in range(len(self.reading.slots)):
                 link.endpoint.prepare(self._region(index, link.choice.backend))
         except TransportError as error:
             link.break_off(error)
@@ -347,7 +256,7 @@ class Landings:
     def _region(self, slot: int, backend: str) -> MemoryRegion:
         found = self._regions.get((slot, backend))
         if found is None:
-            landing = self._slots[slot]
+            landing = self.reading.slots[slot]
             found = self._regions[slot, backend] = self._context.backends[backend].register(landing.region, landing)
         return found
 
@@ -362,37 +271,61 @@ class Landings:
         mismatch = await self.feeds.share_out(self.machine.feeds.by_name.get(feed), self.wanted, self.machine.binding)
         self.machine.on_boxes_assigned(feed, serial, mismatch, self._context.now)
         if not mismatch:
-            self._binding_error = None
+            self.reading.binding_error = None
         self.pump.run()
 
-    async def _verify(self, action: act.VerifySlot) -> None:
-        context, machine = self._context, self.machine
-        plan: FeedPlan | None = self.feeds.plans.get(action.feed)
-        recorder = context.recorder
-        flight = 0
-        if recorder is not None:
-            publication = action.identity.publication
-            flight = recorder.begin(Op.INSTALL, version=action.identity.version, term=publication.term, publication=publication.n)
-        error: tuple[str, str, str | None] | None = None
-        holding: msg.Holding | None = None
-        own: npt.NDArray[np.uint64] | None = None
+    def _verify(self, action: act.VerifySlot) -> None:
+        plan = self.feeds.plans.get(action.feed)
+        flight = self._begin_install(action)
         try:
             if plan is None or self.wanted is None:
                 raise ProtocolError("the feed was shared out anew while the version landed")
             grants = {member: self._grants.get((action.slot, member)) for member in plan.members.values()}
             parts = {rank: self._parts.pop((action.identity, rank)) for rank in plan.members}
-            own = await verify(
-                context, plan, parts, grants, self.wanted, MemoryRegion("local", self._slots[action.slot].region, self._slots[action.slot])
-            )
-            holding = self._holding(action, plan, own)
-        except TransportError as caught:
-            error = (caught.code, caught.message, caught.tensor)
-        if recorder is not None:
-            nbytes = self.wanted.nbytes if self.wanted is not None and error is None else 0
-            recorder.end(flight, nbytes_done=nbytes, outcome="installed" if error is None else f"{error[0]}: {error[1]}")
+            own = check_parts(plan, parts, grants, self.wanted, checking=self._context.config.verify != "off")
+        except TransportError as error:
+            self._verified(action, flight, error, None, None)
+            return
+        if self._context.config.verify == "full":
+            self._context.spawn(self._verify_cells(action, flight, plan, own, self.wanted))
+        else:
+            self._verified(action, flight, None, plan, own)
+
+    async def _verify_cells(
+        self, action: act.VerifySlot, flight: int, plan: FeedPlan, own: npt.NDArray[np.uint64], wanted: Manifest
+    ) -> None:
+        landing = self.reading.slots[action.slot]
+        try:
+            await check_cells(self._context, wanted, MemoryRegion("local", landing.region, landing), own)
+        except TransportError as error:
+            self._verified(action, flight, error, None, None)
+        else:
+            self._verified(action, flight, None, plan, own)
+
+    def _begin_install(self, action: act.VerifySlot) -> int:
+        recorder, publication = self._context.recorder, action.identity.publication
+        if recorder is None:
+            return 0
+        return recorder.begin(Op.INSTALL, version=action.identity.version, term=publication.term, publication=publication.n)
+
+    def _verified(
+        self,
+        action: act.VerifySlot,
+        flight: int,
+        error: TransportError | None,
+        plan: FeedPlan | None,
+        own: npt.NDArray[np.uint64] | None,
+    ) -> None:
+        recorder = self._context.recorder
+        if recorder is not None and error is not None:
+            recorder.fail(flight, error)
+        elif recorder is not None and self.wanted is not None:
+            recorder.end(flight, nbytes_done=self.wanted.nbytes)
+        holding = self._holding(action, plan, own) if plan is not None and own is not None else None
         if holding is not None:
             self._hold(action, own)
-        machine.on_verified(action.slot, action.generation, error, holding, context.now)
+        told = (error.code, error.message, error.tensor) if error is not None else None
+        self.machine.on_verified(action.slot, action.generation, told, holding, self._context.now)
         self.pump.run()
 
     def _holding(self, action: act.VerifySlot, plan: FeedPlan, own: npt.NDArray[np.uint64]) -> msg.Holding:
@@ -403,7 +336,7 @@ class Landings:
         return msg.Holding(action.identity, "slot", parts, world_size, int(np.sum(own, dtype=np.uint64)))
 
     def _hold(self, action: act.VerifySlot, own: npt.NDArray[np.uint64] | None) -> None:
-        slot = self._slots[action.slot]
+        slot = self.reading.slots[action.slot]
         digests = own if self._context.config.verify != "off" else None
         pin = partial(self._pin, self.machine.binding, action.slot)
         self._held[action.slot] = self._calls.hold(action.identity, self.wanted, slot.region, slot, digests, pin)
@@ -419,8 +352,8 @@ class Landings:
         self.pump.run()
 
     def _show(self, action: act.ShowVersion) -> None:
-        self._shown = action
-        self._changed.set()
+        self.reading.shown = action
+        self.reading.changed()
 
     def _reused(self, action: act.SlotReused) -> None:
         number = self._held.pop(action.slot, None)
@@ -428,9 +361,9 @@ class Landings:
             self._calls.unhold(number)
 
     async def _abandon(self, index: int) -> None:
-        binding, slot = self.machine.binding, self._slots[index]
+        binding, slot = self.machine.binding, self.reading.slots[index]
         self._regions = {key: region for key, region in self._regions.items() if key[0] != index}
-        await self._context.driver.offload(lambda: slot.abandon() and None)
+        await self._context.driver.offload(partial(_abandon, slot))
         await local.populate(self._context, MemoryRegion("local", slot.region, slot))
         self.machine.on_slot_fresh(binding, index, slot.generation, self._context.now)
         self.pump.run()
@@ -445,9 +378,15 @@ class Landings:
     def _get_failed(self, action: act.GetFailed) -> None:
         if action.identity is not None:
             cls: Any = error_classes().get(action.code, UnavailableError)
-            self._get_errors[action.identity] = cls(action.message, version=action.identity.version)
-            self._changed.set()
+            self.reading.get_errors[action.identity] = cls(action.message, version=action.identity.version)
+            self.reading.changed()
 
     def _binding_refused(self, action: act.BindingRefused) -> None:
-        self._binding_error = ManifestMismatchError(action.message, hint="bind what the trainers put, or put what the generators want")
-        self._changed.set()
+        self.reading.binding_error = ManifestMismatchError(
+            action.message, hint="bind what the trainers put, or put what the generators want"
+        )
+        self.reading.changed()
+
+
+def _abandon(slot: LandingSlot) -> None:
+    slot.abandon()

@@ -120,7 +120,8 @@ class MemberService:
         calls = ClientCalls(
             self._join, self._welcomed, self._message, self._coordinator_lost, self._redraw, self._failed, lambda: membership.term
         )
-        self._client = CoordinatorClient(self._url, config, secret, driver.engine, calls)
+        local = self._host.local_channel if self._host is not None else None
+        self._client = CoordinatorClient(self._url, config, secret, driver.engine, calls, local)
         await self._client.start()
 
     async def close(self, reason: str) -> None:

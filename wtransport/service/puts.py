@@ -71,7 +71,7 @@ class Puts:
                 act.SendPart: self._send_part,
                 act.PutDone: self._put_done,
                 act.PutError: self._put_error,
-                act.ComputeDigest: lambda action: context.spawn(self._compute_digest(action.put)),
+                act.ComputeDigest: self._compute_digest,
                 act.PutAdmittedAction: self._admitted,
                 act.ReleasePut: self._release,
             },
@@ -351,20 +351,27 @@ class Puts:
         await work
         return work.digests()
 
-    async def _compute_digest(self, number: int) -> None:
-        record = self.records.get(number)
-        if record is None:
-            return
-        digest: int | None = None
-        failure: TransportError | None = None
-        if self._context.config.verify != "off":
-            try:
-                if record.own is None:
-                    record.own = await self.own_digests(record)
-                digest = content_digest(self._name_weights(record.manifest), record.own)
-            except TransportError as error:
-                failure = error
-        self.machine.on_digest(number, digest, failure, self._context.now)
+    def _compute_digest(self, action: act.ComputeDigest) -> None:
+        record = self.records[action.put]
+        if self._context.config.verify == "off":
+            self._digested(record, None)
+        elif record.own is not None:
+            self._digested(record, record.own)
+        else:
+            self._context.spawn(self._read_digest(record))
+
+    async def _read_digest(self, record: PutRecord) -> None:
+        try:
+            record.own = await self.own_digests(record)
+        except TransportError as error:
+            self.machine.on_digest(record.number, None, error, self._context.now)
+            self.pump.run()
+        else:
+            self._digested(record, record.own)
+
+    def _digested(self, record: PutRecord, own: Digests | None) -> None:
+        digest = content_digest(self._name_weights(record.manifest), own) if own is not None else None
+        self.machine.on_digest(record.number, digest, None, self._context.now)
         self.pump.run()
 
     def _name_weights(self, manifest: Manifest) -> Digests:

@@ -42,6 +42,10 @@ class Upstream:
         """Whether both the channel and the data endpoint are up."""
         return self.endpoint is not None and self.endpoint.broken is None
 
+    def why(self) -> TransportError:
+        """Why it ended."""
+        return self.cause or PeerLostError("the link ended", peer=self.record.name)
+
     def break_off(self, cause: TransportError) -> None:
         """End channel and endpoint; never waits."""
         if self.cause is None:
@@ -136,7 +140,7 @@ class Upstreams:
                 link.break_off(error)
             if link.endpoint is not None:
                 link.endpoint = None
-                self._on_gone(link.record.member, link.cause or PeerLostError("the link ended"))
+                self._on_gone(link.record.member, link.why())
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LAST_RETRY_S)
 

@@ -42,24 +42,23 @@ class PartBytes:
         return cls(np.frombuffer(part.digests, "<u8").astype(np.uint64), np.frombuffer(part.counts, "<i8").astype(np.int64))
 
 
-async def verify(
-    context: Context,
+def check_parts(
     plan: FeedPlan,
     parts: Mapping[int, PartBytes],
     grants: Mapping[MemberId, tuple[OwnerEndpoint, RemoteRegion] | None],
     wanted: Manifest,
-    region: MemoryRegion,
+    *,
+    checking: bool,
 ) -> Digests:
     """Check a landing whose parts are all written; returns the digest of each wanted tensor.
 
     Every wanted byte is covered exactly once because the assignments are disjoint and cover the wanted boxes, and each part's counts
-    are those of its assignment. Where this process received the bytes itself, its own digests and counts must agree.
+    are those of its assignment. Where this process received the bytes itself, its own counts, and (*checking*) digests, must agree.
 
     Raises:
         IntegrityError: If counts or digests disagree; the first tensor is named.
         PeerLostError: If a contributor's endpoint went while its part was checked.
     """
-    checking = context.config.verify != "off"
     total = np.zeros(len(wanted.canonical), np.uint64)
     for rank, member in plan.members.items():
         part = parts[rank]
@@ -78,12 +77,19 @@ async def verify(
             _same(wanted, plan.counts[rank], ledger.nbytes, f"not every byte of rank {rank} arrived")
             if checking:
                 _same(wanted, part.digests, ledger.digests, f"the bytes received are not those that rank {rank} sent")
-    if context.config.verify == "full":
-        whole = make_plan(wanted, wanted, Assignment.everything(wanted))
-        work = local.digest(context, region, whole.spans, whole.num_tensors, "verify")
-        await work
-        _same(wanted, total, work.digests(), "the landing memory does not hold what was written to it")
     return total
+
+
+async def check_cells(context: Context, wanted: Manifest, region: MemoryRegion, expected: Digests) -> None:
+    """Read the landing memory itself, and compare.
+
+    Raises:
+        IntegrityError: If a tensor's digest is not the *expected* one.
+    """
+    whole = make_plan(wanted, wanted, Assignment.everything(wanted))
+    work = local.digest(context, region, whole.spans, whole.num_tensors, "verify")
+    await work
+    _same(wanted, expected, work.digests(), "the landing memory does not hold what was written to it")
 
 
 def _same(wanted: Manifest, expected: npt.NDArray[np.generic], found: npt.NDArray[np.generic], what: str) -> None:

@@ -1,0 +1,139 @@
+"""What a generator's user reads: waits for versions, and leases of the slots they lie in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from wtransport.errors import ClosedError, DeadlineError, TransportError, WeightsError
+from wtransport.memory.landing import LandingSlot
+from wtransport.service.context import Context
+from wtransport.service.pump import Pump
+from wtransport.session import actions as act
+from wtransport.session.identity import Identity
+from wtransport.session.sink import Sink
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What the user is given: tensors over one slot, and how to give it back (from any thread)."""
+
+    identity: Identity
+    seq: int
+    tensors: dict[str, torch.Tensor]
+    release: Callable[[], None]
+
+
+class Reading:
+    """The user's side of one sink.
+
+    Attributes:
+        slots: The present binding's slots; empty before the first bind.
+        shown: What the user is given next.
+        binding_error: Why the binding does not fit; raised by whoever waits.
+        get_errors: Versions that could not be pulled, and why.
+    """
+
+    def __init__(self, context: Context, machine: Sink, pump: Callable[[], Pump], post: Callable[..., None]) -> None:
+        self._context = context
+        self.machine = machine
+        self._pump = pump
+        self._post = post
+        self.slots: list[LandingSlot] = []
+        self.shown: act.ShowVersion | None = None
+        self.binding_error: TransportError | None = None
+        self.get_errors: dict[Identity, TransportError] = {}
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def changed(self) -> None:
+        """Something a waiter may wait for has happened."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """End every wait."""
+        self._closed = True
+        self._changed.set()
+
+    async def next(self, after: int, timeout_s: float | None) -> Lease:
+        """The newest version shown with a number above *after*.
+
+        Raises:
+            DeadlineError: If none came within *timeout_s*.
+            ManifestMismatchError: If the binding does not fit the trainers' weights.
+        """
+        return await self._wait(lambda: self.shown is not None and self.shown.seq > after, timeout_s, "no new version")
+
+    async def get(self, version: int | None, timeout_s: float) -> Lease:
+        """The newest version there is (pulled if this member does not hold it), or at least *version*.
+
+        Raises:
+            UnavailableError: If no live member holds it.
+            DeadlineError: If it did not come within *timeout_s*.
+        """
+        self.get_errors.clear()
+        available = self.machine.catchup.available
+        newest = available.identity if available is not None and version is None else None
+        self.machine.advance(self._context.now)
+        self._pump().run()
+
+        def there() -> bool:
+            if self.shown is None:
+                return False
+            if version is not None:
+                return self.shown.identity.version >= version
+            return newest is None or self.shown.identity >= newest or not self.machine.newer(newest, self.shown.identity)
+
+        return await self._wait(there, timeout_s, "no version" if version is None else f"version {version} did not come", getting=True)
+
+    async def _wait(self, there: Callable[[], bool], timeout_s: float | None, what: str, *, getting: bool = False) -> Lease:
+        deadline = None if timeout_s is None else self._context.now + timeout_s
+        while True:
+            if self._closed:
+                raise ClosedError("the transport is closed")
+            if self.binding_error is not None:
+                raise self.binding_error
+            if not self.slots:
+                raise WeightsError("nothing is bound", hint="await transport.bind(model.state_dict()) first")
+            if there():
+                return self._lease()
+            if getting and self.get_errors:
+                raise next(iter(self.get_errors.values()))
+            self._changed.clear()
+            left = None if deadline is None else deadline - self._context.now
+            try:
+                if left is not None and left <= 0:
+                    raise TimeoutError
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError as error:
+                have = self.shown.identity.version if self.shown is not None else None
+                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}", phase="get") from error
+
+    def _lease(self) -> Lease:
+        shown = self.shown
+        assert shown is not None
+        slot = self.slots[shown.slot]
+        binding = self.machine.binding
+        self.machine.lease(shown.slot)
+        self._pump().run()
+        released = False
+
+        def release() -> None:
+            nonlocal released
+            if not released:
+                released = True
+                self._post(self._lease_ended, binding, shown.slot)
+
+        return Lease(shown.identity, shown.seq, slot.tensors(), release)
+
+    def _lease_ended(self, binding: int, slot: int) -> None:
+        self.machine.lease_ended(binding, slot, self._context.now)
+        self.tensors_gone(binding, slot)
+
+    def tensors_gone(self, binding: int, slot: int) -> None:
+        if binding == self.machine.binding and self.slots and not self.slots[slot].tensors_alive():
+            self.machine.tensors_gone(binding, slot, self._context.now)
+        self._pump().run()
