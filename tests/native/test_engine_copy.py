@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -76,7 +78,7 @@ def test_reading_back_fills_tensors_of_any_layout(engine: _native.Engine) -> Non
 def test_any_cut_of_a_tensor_sums_to_the_definition(cuts: list[int], position: int, shift: int) -> None:
     data = torch.arange(10_000, dtype=torch.int64).mul(2_654_435_761).to(torch.uint8)
     borders = sorted({0, 10_000, *cuts})
-    spans = table(*((0, a, shift + a, b - a, 0, position + a) for a, b in zip(borders, borders[1:], strict=False)))
+    spans = table(*((0, a, shift + a, b - a, 0, position + a) for a, b in itertools.pairwise(borders)))
     shared = _native.SharedRegion.create(10_063)
     engine = _native.Engine(1)
     try:
