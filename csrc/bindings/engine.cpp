@@ -28,9 +28,9 @@ nb::object make_engine(int copy_threads) {
   std::shared_ptr<Engine> engine = wt::py::unwrap(Engine::create(copy_threads));
   nb::object self = nb::cast(engine);
   nb::module_::import_("weakref").attr("finalize")(self, nb::cpp_function([engine] {
-    const nb::gil_scoped_release release;
-    engine->close();
-  }));
+                                                     const nb::gil_scoped_release release;
+                                                     engine->close();
+                                                   }));
   return self;
 }
 
@@ -43,7 +43,8 @@ std::vector<EventTuple> drain(const Engine& engine) {
   return tuples;
 }
 
-WorkPtr copy(Engine& engine, const AnyRegion& src, const AnyRegion& dst, const SpanTable& table, size_t num_digests, uint32_t flags) {
+WorkPtr copy(Engine& engine, const AnyRegion& src, const AnyRegion& dst, const SpanTable& table, size_t num_digests,
+             uint32_t flags) {
   wt::Memory from = wt::py::memory_of(src);
   wt::Memory to = wt::py::memory_of(dst);
   const std::vector<wt::Span> spans = wt::py::spans_of(table);
@@ -97,14 +98,16 @@ void bind_engine(nb::module_& m) {
   nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(),
                      "Copy threads, and the queue on which all native works report that they settled.")
       .def(nb::new_(&make_engine), "copy_threads"_a,
-           "copy_threads: 1 to 256, else ValueError. OSError if there is no descriptor, MemoryError if there is no thread to be had.")
+           "copy_threads: 1 to 256, else ValueError. OSError if there is no descriptor, MemoryError if there is no thread to be "
+           "had.")
       .def(
           "fileno", [](const Engine& engine) { return engine.completions()->fd(); }, "An eventfd, readable while events wait.")
       .def("drain", &drain,
            "The waiting events, oldest first: (0, work id, error code, bytes done), (1, peer handle, LIVENESS_*, age in ns) and\n"
            "(2, endpoint id, error code, 0).")
       .def("copy", &copy, "src"_a, "dst"_a, "spans"_a, "num_digests"_a, "flags"_a,
-           "Copy to mapped memory; src is the local side of the span table. Up to 256 KiB it is done, and settled without an event,\n"
+           "Copy to mapped memory; src is the local side of the span table. Up to 256 KiB it is done, and settled without an "
+           "event,\n"
            "on return. Both regions must live until the work settles.")
       .def("copy_from", &copy_from, "src"_a, "dst"_a, "spans"_a, "num_digests"_a, "flags"_a,
            "Copy from mapped memory; dst is the local side of the span table. Otherwise as copy().")

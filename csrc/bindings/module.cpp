@@ -38,8 +38,10 @@ nb::dict error_texts() {
 
 NB_MODULE(_native, m) {
   m.doc() = "Native core of wtransport: copies, digests, shared memory, completions.";
-  m.def("error_codes", &error_codes, nb::sig("def error_codes() -> dict[str, int]"), "Name and value of every native error code.");
-  m.def("error_texts", &error_texts, nb::sig("def error_texts() -> dict[int, str]"), "What each native error code means, by value.");
+  m.def("error_codes", &error_codes, nb::sig("def error_codes() -> dict[str, int]"),
+        "Name and value of every native error code.");
+  m.def("error_texts", &error_texts, nb::sig("def error_texts() -> dict[int, str]"),
+        "What each native error code means, by value.");
   bind_region(m);
   bind_engine(m);
 #ifdef WT_BIND_FLIGHT_RING

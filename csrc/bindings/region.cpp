@@ -70,15 +70,17 @@ nb::object view(const SharedRegion& region) {
 void bind_region(nb::module_& m) {
   nb::class_<LocalRegion>(m, "LocalRegion",
                           "Private memory by reference, one block per tensor. Keeps nothing alive: its maker does.")
-      .def(nb::new_(&local_region), "blocks"_a,
-           "blocks: (address, item size in bytes, shape, strides in bytes) of each. ValueError for a negative stride or size, an\n"
-           "item size outside 1..16, or more than 16 dimensions.")
+      .def(
+          nb::new_(&local_region), "blocks"_a,
+          "blocks: (address, item size in bytes, shape, strides in bytes) of each. ValueError for a negative stride or size, an\n"
+          "item size outside 1..16, or more than 16 dimensions.")
       .def_prop_ro("nbytes", &LocalRegion::nbytes, "Bytes of all blocks, serialised one after another.")
       .def_prop_ro("num_blocks", &LocalRegion::num_blocks);
 
-  nb::class_<SharedRegion>(m, "SharedRegion",
-                           "One sealed memfd: a header page with the generation, then the data. Mapped until closed (or collected)\n"
-                           "and no work and no view uses it any more.")
+  nb::class_<SharedRegion>(
+      m, "SharedRegion",
+      "One sealed memfd: a header page with the generation, then the data. Mapped until closed (or collected)\n"
+      "and no work and no view uses it any more.")
       .def_static("create", &create, "nbytes"_a, "New memory of zeros, mapped writable. MemoryError or OSError if there is none.")
       .def_static("attach", &attach, "fd"_a, "nbytes"_a, "writable"_a,
                   "Map a peer's region through a dup of fd. ValueError unless it is a memfd of ordinary pages, sealed against\n"

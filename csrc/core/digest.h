@@ -1,4 +1,5 @@
-// The composable digest "wt1": D = sum over 32-bit words u[j] of the global tensor of u[j] * lane[j % 1024] * block(j / 1024), mod 2^64.
+// The composable digest "wt1": D = sum over 32-bit words u[j] of the global tensor of u[j] * lane[j % 1024] * block(j / 1024),
+// mod 2^64.
 #pragma once
 
 #include <array>

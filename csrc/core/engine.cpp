@@ -21,7 +21,8 @@ std::vector<Stretch> resolve(const std::vector<Span>& spans, const Memory& local
     if (span.nbytes == 0) continue;
     const int64_t here = local.empty() ? 0 : local.block_start(span.block) + span.src;
     const bool out = from == Side::Local;
-    stretches.push_back({out ? here : span.dst, out ? span.dst : here, span.nbytes, span.tensor, with_digest ? span.position : 0});
+    stretches.push_back(
+        {out ? here : span.dst, out ? span.dst : here, span.nbytes, span.tensor, with_digest ? span.position : 0});
   }
   return stretches;
 }
@@ -56,16 +57,19 @@ std::shared_ptr<Work> Engine::copy(Memory from, Memory to, const std::vector<Spa
   if (status.ok()) status = check_remote(spans, to.nbytes());
   std::vector<Stretch> stretches;
   if (status.ok()) stretches = resolve(spans, from, Side::Local, with_digest);
-  return transfer({std::move(from), std::move(to), true, with_digest}, std::move(status), std::move(stretches), spans, num_digests);
+  return transfer({std::move(from), std::move(to), true, with_digest}, std::move(status), std::move(stretches), spans,
+                  num_digests);
 }
 
-std::shared_ptr<Work> Engine::copy_from(Memory from, Memory to, const std::vector<Span>& spans, size_t num_digests, uint32_t flags) {
+std::shared_ptr<Work> Engine::copy_from(Memory from, Memory to, const std::vector<Span>& spans, size_t num_digests,
+                                        uint32_t flags) {
   const bool with_digest = (flags & kFlagDigest) != 0;
   Status status = check_local(spans, to);
   if (status.ok()) status = check_remote(spans, from.nbytes());
   std::vector<Stretch> stretches;
   if (status.ok()) stretches = resolve(spans, to, Side::Remote, with_digest);
-  return transfer({std::move(from), std::move(to), true, with_digest}, std::move(status), std::move(stretches), spans, num_digests);
+  return transfer({std::move(from), std::move(to), true, with_digest}, std::move(status), std::move(stretches), spans,
+                  num_digests);
 }
 
 std::shared_ptr<Work> Engine::digest(Memory memory, const std::vector<Span>& spans, size_t num_digests, bool local) {
@@ -83,8 +87,9 @@ std::shared_ptr<Work> Engine::transfer(Ends ends, Status status, std::vector<Str
   const int64_t total = total_nbytes(spans);
   if (!status.ok()) return refused_work(std::move(status), total, num_digests);
   const int64_t chunk = std::clamp(total / (pool_->num_threads() * kChunksPerThread), kMinChunkNbytes, kMaxChunkNbytes);
-  return start(std::make_shared<TransferJob>(std::move(ends.from), std::move(ends.to), std::move(stretches), ends.with_digest, chunk),
-               new_work(total, num_digests));
+  return start(
+      std::make_shared<TransferJob>(std::move(ends.from), std::move(ends.to), std::move(stretches), ends.with_digest, chunk),
+      new_work(total, num_digests));
 }
 
 std::shared_ptr<Work> Engine::populate(std::shared_ptr<Mapping> mapping) {

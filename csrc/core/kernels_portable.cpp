@@ -10,8 +10,7 @@ namespace {
 // Up to one word of `n` bytes at `position`, none of which reaches the next word.
 uint64_t partial_word(const std::byte* data, size_t n, int64_t position) {
   uint64_t word = 0;
-  for (size_t i = 0; i < n; ++i)
-    word |= static_cast<uint64_t>(data[i]) << (8 * ((static_cast<uint64_t>(position) + i) % 4));
+  for (size_t i = 0; i < n; ++i) word |= static_cast<uint64_t>(data[i]) << (8 * ((static_cast<uint64_t>(position) + i) % 4));
   const uint64_t index = static_cast<uint64_t>(position) / 4;
   return word * kLaneWeights[index % kDigestLanes] * block_weight(index / kDigestLanes);
 }

@@ -30,7 +30,8 @@ class Memory {
   int64_t block_start(int64_t block) const { return local_ ? local_->block(block).start : 0; }
   int64_t block_nbytes(int64_t block) const { return local_ ? local_->block(block).layout.nbytes() : nbytes(); }
 
-  // A run of at most n bytes from `offset`; as long as its block allows where it is contiguous. Precondition: [offset, offset + n) is inside, n >= 1.
+  // A run of at most n bytes from `offset`; as long as its block allows where it is contiguous. Precondition: [offset, offset +
+  // n) is inside, n >= 1.
   Run run(int64_t offset, int64_t n) const;
   // Copies [offset, offset + n) out, or in, whatever its layout and however many blocks it spans.
   void gather(int64_t offset, std::byte* out, int64_t n) const;

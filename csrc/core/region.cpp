@@ -55,14 +55,11 @@ Result<std::shared_ptr<LocalRegion>> LocalRegion::create(const std::vector<Block
   for (size_t i = 0; i < specs.size(); ++i) {
     const BlockSpec& spec = specs[i];
     Result<StridedLayout> layout = StridedLayout::create(spec.itemsize, spec.shape, spec.strides);
-    if (!layout.ok())
-      return Status{layout.status().code, "block " + std::to_string(i) + ": " + layout.status().detail};
+    if (!layout.ok()) return Status{layout.status().code, "block " + std::to_string(i) + ": " + layout.status().detail};
     const int64_t nbytes = layout.value().nbytes();
-    if (spec.address == 0 && nbytes != 0)
-      return Status{ErrCode::INVALID, "block " + std::to_string(i) + ": null address"};
+    if (spec.address == 0 && nbytes != 0) return Status{ErrCode::INVALID, "block " + std::to_string(i) + ": null address"};
     region->overlapping_ = region->overlapping_ || layout.value().overlapping();
-    region->blocks_.push_back(
-        {reinterpret_cast<std::byte*>(spec.address), std::move(layout.value()), region->nbytes_});
+    region->blocks_.push_back({reinterpret_cast<std::byte*>(spec.address), std::move(layout.value()), region->nbytes_});
     if (__builtin_add_overflow(region->nbytes_, nbytes, &region->nbytes_))
       return Status{ErrCode::INVALID, "the blocks' total size overflows"};
   }
@@ -70,8 +67,8 @@ Result<std::shared_ptr<LocalRegion>> LocalRegion::create(const std::vector<Block
 }
 
 const LocalRegion::Block& LocalRegion::block_at(int64_t offset) const {
-  const auto after = std::upper_bound(blocks_.begin(), blocks_.end(), offset,
-                                      [](int64_t at, const Block& block) { return at < block.start; });
+  const auto after =
+      std::upper_bound(blocks_.begin(), blocks_.end(), offset, [](int64_t at, const Block& block) { return at < block.start; });
   return *std::prev(after);
 }
 
@@ -103,7 +100,8 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::attach(int fd, int64_t nbyte
   struct stat file;
   if (::fstat(own.get(), &file) != 0) return errno_status("fstat", errno);
   if (file.st_size != nbytes + Mapping::kHeaderNbytes)
-    return Status{ErrCode::INVALID, "the memfd has " + std::to_string(file.st_size) + " bytes, not header + " + std::to_string(nbytes)};
+    return Status{ErrCode::INVALID,
+                  "the memfd has " + std::to_string(file.st_size) + " bytes, not header + " + std::to_string(nbytes)};
   return map(own, nbytes, writable);
 }
 

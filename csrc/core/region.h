@@ -15,8 +15,8 @@ namespace wt {
 
 // Private memory by reference: an ordered list of blocks, one per tensor. Keeps nothing alive.
 //
-// Shared from this, as every class that Python hands to native threads: the binding then gives out true shared ownership; else its
-// pointers own the Python object, and the native thread that drops the last one would need the GIL.
+// Shared from this, as every class that Python hands to native threads: the binding then gives out true shared ownership; else
+// its pointers own the Python object, and the native thread that drops the last one would need the GIL.
 class LocalRegion : public std::enable_shared_from_this<LocalRegion> {
  public:
   struct BlockSpec {
@@ -50,8 +50,7 @@ class LocalRegion : public std::enable_shared_from_this<LocalRegion> {
 // One mapped memfd; unmapped and closed when its last user lets go.
 class Mapping {
  public:
-  Mapping(int fd, std::byte* base, int64_t nbytes, bool writable)
-      : fd_(fd), base_(base), nbytes_(nbytes), writable_(writable) {}
+  Mapping(int fd, std::byte* base, int64_t nbytes, bool writable) : fd_(fd), base_(base), nbytes_(nbytes), writable_(writable) {}
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;

@@ -12,9 +12,9 @@ namespace wt {
 
 // One row of the table, as the int64 [n, 6] array has it.
 struct Span {
-  int64_t block;     // of the local region
-  int64_t src;       // byte offset in that block's serialisation (local side)
-  int64_t dst;       // byte offset in the remote region
+  int64_t block;  // of the local region
+  int64_t src;    // byte offset in that block's serialisation (local side)
+  int64_t dst;    // byte offset in the remote region
   int64_t nbytes;
   int64_t tensor;    // digest accumulator
   int64_t position;  // global row-major byte position of the first byte

@@ -29,8 +29,8 @@ void move_line(Cell* cell, int64_t stride, Flat* flat, int64_t count, int64_t ru
   for (int64_t i = 0; i < count; ++i) move_run<kGather, kRun>(cell + i * stride, flat + i * run, run);
 }
 
-// `rows` lines of `cols` runs whose rows lie closer in memory than their columns: walked in squares, so that a cache line of cells
-// is used up while it is cached.
+// `rows` lines of `cols` runs whose rows lie closer in memory than their columns: walked in squares, so that a cache line of
+// cells is used up while it is cached.
 template <bool kGather, size_t kRun, class Cell, class Flat>
 void move_transposed(Cell* cell, int64_t row_stride, int64_t col_stride, Flat* flat, int64_t rows, int64_t cols) {
   constexpr int64_t kWidth = kRun;
@@ -51,7 +51,8 @@ void move_transposed(Cell* cell, int64_t row_stride, int64_t col_stride, Flat* f
         return;
       }
     }
-    for (int64_t y = 0; y < height; ++y) move_line<kGather, kRun>(from + y * row_stride, col_stride, to + y * line, width, kWidth);
+    for (int64_t y = 0; y < height; ++y)
+      move_line<kGather, kRun>(from + y * row_stride, col_stride, to + y * line, width, kWidth);
   };
   for (int64_t r0 = 0; r0 < rows; r0 += kRowBlock) {
     const int64_t r1 = std::min(rows, r0 + kRowBlock);

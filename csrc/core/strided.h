@@ -21,8 +21,8 @@ class StridedLayout {
   bool contiguous() const { return dims_.empty(); }
   // Two logical elements share one cell: such an array can be read, not written.
   bool overlapping() const { return overlapping_; }
-  // Shortens [offset, offset + n) so that it ends with a row of the innermost dimension, if it holds the end of one: gathering whole
-  // rows is faster. Precondition: not contiguous().
+  // Shortens [offset, offset + n) so that it ends with a row of the innermost dimension, if it holds the end of one: gathering
+  // whole rows is faster. Precondition: not contiguous().
   int64_t whole_rows(int64_t offset, int64_t n) const;
   // Serialised bytes [offset, offset + n) to `out`, or from `in`. The caller has checked the bounds.
   void gather(const std::byte* base, int64_t offset, std::byte* out, int64_t n) const;

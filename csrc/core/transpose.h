@@ -45,9 +45,8 @@ inline void zip(Vector<uint64_t>::Type a, Vector<uint64_t>::Type b, Vector<uint6
 // `out_stride` bytes apart; elements of a line are adjacent.
 template <size_t kNbytes>
 inline void transpose_square(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride) {
-  using T = std::conditional_t<
-      kNbytes == 1, uint8_t,
-      std::conditional_t<kNbytes == 2, uint16_t, std::conditional_t<kNbytes == 4, uint32_t, uint64_t>>>;
+  using T = std::conditional_t<kNbytes == 1, uint8_t,
+                               std::conditional_t<kNbytes == 2, uint16_t, std::conditional_t<kNbytes == 4, uint32_t, uint64_t>>>;
   constexpr int64_t kSide = kTransposeSide<kNbytes>;
   typename transpose_detail::Vector<T>::Type lines[kSide];
   typename transpose_detail::Vector<T>::Type mixed[kSide];

@@ -1,4 +1,5 @@
-// Prints GB/s of each copy kernel at one and two threads, interleaved so that a noisy machine hits all alike; best of several rounds.
+// Prints GB/s of each copy kernel at one and two threads, interleaved so that a noisy machine hits all alike; best of several
+// rounds.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -70,11 +71,11 @@ int main(int argc, char** argv) {
   std::map<std::pair<std::string, size_t>, std::vector<double>> rates;
   for (int round = 0; round < rounds; ++round) {
     for (const size_t threads : {size_t{1}, size_t{2}}) {
-      for (const auto& [name, copy] : copiers)
-        rates[{name, threads}].push_back(gigabytes_per_s(dst, src, nbytes, threads, copy));
+      for (const auto& [name, copy] : copiers) rates[{name, threads}].push_back(gigabytes_per_s(dst, src, nbytes, threads, copy));
     }
   }
-  std::printf("%-40s %10s %10s %10s %10s   (GB/s, best and median of %d)\n", "kernel", "1 best", "1 med", "2 best", "2 med", rounds);
+  std::printf("%-40s %10s %10s %10s %10s   (GB/s, best and median of %d)\n", "kernel", "1 best", "1 med", "2 best", "2 med",
+              rounds);
   for (const auto& [name, copy] : copiers) {
     std::printf("%-40s", name.c_str());
     for (const size_t threads : {size_t{1}, size_t{2}}) {

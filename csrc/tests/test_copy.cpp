@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kGuard = 128;
 
 // Source, destination and position each at their own misalignment; guard bytes around the destination must survive.
-void once(const CopyKernels& kernels, const std::vector<std::byte>& noise, size_t n, size_t src_shift, size_t dst_shift, int64_t position) {
+void once(const CopyKernels& kernels, const std::vector<std::byte>& noise, size_t n, size_t src_shift, size_t dst_shift,
+          int64_t position) {
   const std::byte* src = noise.data() + src_shift;
   const uint64_t expected = digest_reference(src, n, position);
   CHECK(kernels.digest(src, n, position) == expected);

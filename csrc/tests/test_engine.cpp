@@ -115,7 +115,8 @@ void strided_ends() {
   std::vector<std::byte> flat(kNbytes);
   transposed(cells)->block(0).layout.gather(cells.data(), 0, flat.data(), kNbytes);
   auto target = SharedRegion::create(kNbytes).value();
-  const std::vector<Span> spans = {{0, 0, 0, kNbytes / 2 + 1, 0, 0}, {0, kNbytes / 2 + 1, kNbytes / 2 + 1, kNbytes / 2 - 1, 0, kNbytes / 2 + 1}};
+  const std::vector<Span> spans = {{0, 0, 0, kNbytes / 2 + 1, 0, 0},
+                                   {0, kNbytes / 2 + 1, kNbytes / 2 + 1, kNbytes / 2 - 1, 0, kNbytes / 2 + 1}};
   for (const uint32_t flags : {kFlagDigest, uint32_t{0}}) {
     auto work = engine->copy(Memory(transposed(cells)), Memory(target->mapping()), spans, 1, flags);
     await(*engine, *work);
@@ -123,7 +124,8 @@ void strided_ends() {
     auto read = engine->copy_from(Memory(target->mapping()), Memory(transposed(back)), spans, 1, flags);
     await(*engine, *read);
     CHECK(back == cells);
-    if (flags == kFlagDigest) CHECK(work->digests()[0] == digest_reference(flat.data(), kNbytes, 0) && read->digests() == work->digests());
+    if (flags == kFlagDigest)
+      CHECK(work->digests()[0] == digest_reference(flat.data(), kNbytes, 0) && read->digests() == work->digests());
     auto both = engine->copy(Memory(transposed(cells)), Memory(transposed(back)), spans, 1, flags);
     await(*engine, *both);
     CHECK(back == cells);
@@ -141,9 +143,9 @@ void bounds_are_refused_before_a_byte_moves() {
   constexpr int64_t kHuge = INT64_MAX;
   const Span good{0, 0, 0, 1000, 0, 0};
   const std::vector<Span> bad = {
-      {2, 0, 0, 1, 0, 0},     {-1, 0, 0, 1, 0, 0},    {0, 1, 0, 1000, 0, 0},  {0, -1, 0, 1, 0, 0},     {1, 0, 0, 501, 0, 0},
-      {0, 0, 1001, 1000, 0, 0}, {0, 0, -1, 1, 0, 0},  {0, 0, 0, -1, 0, 0},    {0, kHuge, 0, 1, 0, 0},  {0, 0, kHuge, 1, 0, 0},
-      {0, 0, 0, kHuge, 0, 0}, {0, 0, 0, 1, 1, 0},     {0, 0, 0, 1, -1, 0},    {0, 0, 0, 1, 0, -1},     {0, 0, 0, 2, 0, kHuge - 1},
+      {2, 0, 0, 1, 0, 0},       {-1, 0, 0, 1, 0, 0}, {0, 1, 0, 1000, 0, 0}, {0, -1, 0, 1, 0, 0},    {1, 0, 0, 501, 0, 0},
+      {0, 0, 1001, 1000, 0, 0}, {0, 0, -1, 1, 0, 0}, {0, 0, 0, -1, 0, 0},   {0, kHuge, 0, 1, 0, 0}, {0, 0, kHuge, 1, 0, 0},
+      {0, 0, 0, kHuge, 0, 0},   {0, 0, 0, 1, 1, 0},  {0, 0, 0, 1, -1, 0},   {0, 0, 0, 1, 0, -1},    {0, 0, 0, 2, 0, kHuge - 1},
   };
   for (const Span& span : bad) {
     const std::vector<Span> spans = {good, span};

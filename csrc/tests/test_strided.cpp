@@ -102,7 +102,8 @@ void random_permutations() {
     for (int64_t& size : shape) size = 1 + noise.below(9);
     Sizes order(shape.size());
     std::iota(order.begin(), order.end(), 0);
-    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[static_cast<size_t>(noise.below(static_cast<int64_t>(i)))]);
+    for (size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[static_cast<size_t>(noise.below(static_cast<int64_t>(i)))]);
     Sizes strides = row_major(item, shape, order);
     if (round % 3 == 0) {
       for (int64_t& stride : strides) stride *= 2;
@@ -135,7 +136,9 @@ void what_is_refused() {
 }
 
 void overlap_is_seen() {
-  const auto overlapping = [](const Sizes& shape, const Sizes& strides) { return StridedLayout::create(2, shape, strides).value().overlapping(); };
+  const auto overlapping = [](const Sizes& shape, const Sizes& strides) {
+    return StridedLayout::create(2, shape, strides).value().overlapping();
+  };
   CHECK(!overlapping({4, 5}, {10, 2}));
   CHECK(!overlapping({5, 4}, {2, 10}));
   CHECK(!overlapping({1, 4}, {0, 2}));
