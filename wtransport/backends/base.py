@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from wtransport.backends.native_errors import Where, fresh
 from wtransport.backends.regions import Ledger as Ledger
@@ -151,7 +151,13 @@ class Endpoint(ABC):
 
 
 class InitiatorEndpoint(Endpoint):
-    """The end that moves bytes; what :meth:`Backend.connect` returns."""
+    """The end that moves bytes; what :meth:`Backend.connect` returns.
+
+    Attributes:
+        owner_digests: Whether the owner's CPU receives the bytes, and digests them in turn where digests are asked for.
+    """
+
+    owner_digests: bool = False
 
     @abstractmethod
     def write(
@@ -274,9 +280,12 @@ class Backend(ABC):
     Args:
         driver: The transport's native engine on its event loop.
         config: Settings.
+
+    Attributes:
+        name: What it is asked for by; a class attribute.
     """
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, driver: EngineDriver, config: TransportConfig) -> None:
         self.driver = driver

@@ -132,6 +132,10 @@ class EngineDriver:
         else:
             self._movers[mover.id] = work
 
+    def draw_id(self) -> int:
+        """An id for a mover that is not native: never given before, and never the engine's."""
+        return -next(self._ids)
+
     def mover_settled(self, mover_id: int) -> None:
         """A mover that is not native has settled."""
         work = self._movers.pop(mover_id, None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import itertools
 import threading
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from wtransport.backends.admissions import Admissions
 from wtransport.backends.base import Backend, Capabilities, Listener, OwnerEndpoint, Unavailable
@@ -45,6 +46,12 @@ class InprocFabric:
         """The listener at *address*."""
         with self._lock:
             return self._listeners.get(address)
+
+
+@functools.cache
+def process_fabric() -> InprocFabric:
+    """The address book of this process, made on first use: what a port number is to a host, so no transport can own it."""
+    return InprocFabric()
 
 
 class _Link:
@@ -164,15 +171,14 @@ class InprocBackend(Backend):
     Args:
         driver: The transport's native engine on its event loop.
         config: Settings.
-        fabric: Shared with the other transports of the process; without one, only this backend's
-            own listeners can be reached.
+        fabric: Shared with the other transports that are to be reached; the process's own if None.
     """
 
-    name: ClassVar[str] = "inproc"
+    name = "inproc"
 
     def __init__(self, driver: EngineDriver, config: TransportConfig, fabric: InprocFabric | None = None) -> None:
         super().__init__(driver, config)
-        self._fabric = fabric if fabric is not None else InprocFabric()
+        self._fabric = fabric if fabric is not None else process_fabric()
 
     def probe(self) -> Capabilities | Unavailable:
         """Always there."""

@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import struct
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from wtransport._native import SharedRegion
 from wtransport.backends.base import Backend, Capabilities, Unavailable
@@ -134,7 +134,7 @@ class ShmOwner(MappedOwner):
 class ShmBackend(Backend):
     """Moves bytes between processes of one user on one host."""
 
-    name: ClassVar[str] = "shm"
+    name = "shm"
 
     def probe(self) -> Capabilities | Unavailable:
         """Needs sealed memfds, abstract Unix sockets, and ``/proc`` for read-only grants."""

@@ -10,7 +10,7 @@ import functools
 import ipaddress
 import secrets
 import socket
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from wtransport._native import DIGEST, SharedRegion, TcpReceiver, TcpSender
@@ -49,6 +49,8 @@ _GOODBYE_S = 5.0
 
 class TcpInitiator(InitiatorEndpoint):
     """The connecting end: its threads send what is written and store what is read."""
+
+    owner_digests = True
 
     def __init__(self, peer: str, epoch: int, driver: EngineDriver, socks: list[socket.socket]) -> None:
         super().__init__(TcpBackend.name, peer, epoch)
@@ -242,7 +244,7 @@ class TcpOwner(OwnerEndpoint):
 class TcpBackend(Backend):
     """Moves bytes between any two members, over ``config.streams`` sockets each."""
 
-    name: ClassVar[str] = "tcp"
+    name = "tcp"
 
     def probe(self) -> Capabilities | Unavailable:
         """There wherever sockets are."""

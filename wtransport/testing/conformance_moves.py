@@ -126,6 +126,7 @@ class MoveTests:
         spans = table([(0, 0, 0, 300, 0, 0), (0, 300, 300, 700, 1, 0)])
         await pair.write(pair.source(random_bytes(1000)), spans, landing.remote, num_digests=2)
         ledger = pair.owner.ledger(landing.remote)
+        assert (ledger is not None) == pair.initiator.owner_digests
         assert ledger is None or ledger.nbytes.tolist() == [300, 700]
 
     async def test_a_table_can_be_used_again(self, pair: Pair) -> None:

@@ -55,12 +55,17 @@ class Landing:
 
 
 class Pair:
-    """Two backends, each with an engine of its own, and one connected endpoint between them."""
+    """Two backends, each with an engine of its own, and one connected endpoint between them.
+
+    Attributes:
+        dial: What the initiator dials: the listener's address, unless changed.
+    """
 
     def __init__(self, near: Backend, far: Backend, listener: Listener) -> None:
         self.near = near
         self.far = far
         self.listener = listener
+        self.dial = listener.address
         self.initiator: InitiatorEndpoint
         self.owner: OwnerEndpoint
         self._memory: list[SharedRegion] = []
@@ -69,7 +74,7 @@ class Pair:
         """Make the endpoint, or a new one in place of the last."""
         token = token or os.urandom(TOKEN_NBYTES)
         admission = self.listener.admit(token, epoch, "initiator")
-        self.initiator = await self.near.connect(self.listener.address, token=token, epoch=epoch, peer="owner", timeout_s=TIMEOUT_S)
+        self.initiator = await self.near.connect(self.dial, token=token, epoch=epoch, peer="owner", timeout_s=TIMEOUT_S)
         self.owner = await asyncio.wait_for(admission, TIMEOUT_S)
 
     def source(self, *arrays: npt.NDArray[np.generic]) -> MemoryRegion:
