@@ -175,10 +175,18 @@ class Transport:
             SourceChangedError: If the weights were written to meanwhile; the tensors are named.
             WithdrawnError: If another rank withdrew the version.
         """
-        record = await self._run(self._put(weights, version, snapshot=snapshot, nowait=False, rewind=rewind))
+        starting = self._submit(self._put(weights, version, snapshot=snapshot, nowait=False, rewind=rewind))
         try:
-            return await asyncio.shield(asyncio.wrap_future(record.done))
+            record = await asyncio.shield(asyncio.wrap_future(starting))
         except asyncio.CancelledError:
+            starting.add_done_callback(lambda future: None if future.exception() else self._withdraw(future.result()))
+            raise
+        done = asyncio.wrap_future(record.done)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            # Nobody waits for how the withdrawal ends: that it may be an error is no news.
+            done.add_done_callback(lambda future: future.cancelled() or future.exception())
             self._withdraw(record)
             raise
 
@@ -295,7 +303,7 @@ class Transport:
 
     # Inside.
 
-    async def _put(self, weights: Any, version: int, *, snapshot: bool, nowait: bool, rewind: bool) -> PutRecord:
+    async def _put(self, weights: Any, version: object, *, snapshot: bool, nowait: bool, rewind: bool) -> PutRecord:
         _, service = self._serving()
         if self.profile.role != "trainer":
             raise UnsupportedError("only trainers put")
@@ -334,10 +342,13 @@ class Transport:
 
     async def _run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run *call* on the service's loop; cancelling the await cancels it there."""
+        return await asyncio.wrap_future(self._submit(call))
+
+    def _submit(self, call: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         if self._thread is None:
             call.close()
             raise ClosedError("this transport is closed" if self._closed else "open the transport first: async with connect(...)")
-        return await asyncio.wrap_future(self._thread.submit(call))
+        return self._thread.submit(call)
 
 
 def _update(lease: Lease) -> Update:

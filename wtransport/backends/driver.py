@@ -195,11 +195,12 @@ class EngineDriver:
             await self._idle
         if self._offloaded:
             await asyncio.wait(self._offloaded, timeout=self._abort_grace_s)
+        closing = self.offload(self.engine.close)
         if not self._quarantine:
-            # With memory in quarantine a native thread may still be inside it: then the engine is
-            # left to the end of the process.
-            await self.offload(self.engine.close)
+            await closing
             self._drain()
+        # With memory in quarantine a native thread may still be inside it; then nobody waits for the engine, and the thread that closes it
+        # keeps it alive for as long as that takes.
         self.loop.remove_reader(self.engine.fileno())
         # Its last reference here: the descriptor it waits on is closed with it.
         self._engine = None

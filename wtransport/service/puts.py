@@ -249,6 +249,7 @@ class Puts:
             # A new publication, or other tensors: said once, an unchanged round sends no metadata.
             self._manifests = {key: value for key, value in self._manifests.items() if key.startswith("pull:")}
             self._manifests[feed] = record.manifest
+            self.machine.manifest_changed(feed)
             for sink in self.links.links:
                 self._declare(sink, feed, record.manifest)
 

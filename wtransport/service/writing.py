@@ -37,8 +37,8 @@ class Writing:
         self._action = action
         self._works: deque[Work] = deque()
         self._cancelled = False
-        record = puts.records[action.put]
-        self._reread = context.config.verify == "full" and record.private
+        self._private = puts.records[action.put].private
+        self._reread = False
         self.plan: SinkPlan | None = None
         self.digests: Digests = np.zeros(0, np.uint64)
         self.nbytes_done = 0
@@ -114,7 +114,8 @@ class Writing:
         self, endpoint: InitiatorEndpoint, region: object, table: object, remote: RemoteRegion, plan: SinkPlan, deadline: Deadline
     ) -> TransportError | None:
         # With "full" the source is read again after the last byte was copied: those digests count, a sink compares its own cells with them.
-        digesting = self._context.config.verify != "off" and not self._reread
+        reread = self._reread = self._context.config.verify == "full" and self._private and not endpoint.owner_digests
+        digesting = self._context.config.verify != "off" and not reread
         try:
             work = endpoint.write(region, table, remote, num_digests=plan.plan.num_tensors, digest=digesting, deadline=deadline)  # type: ignore[arg-type]
         except TransportError as error:

@@ -102,6 +102,8 @@ class DeliveryBook:
 
     def _stopped(self, delivery: Delivery) -> None:
         """The delivery's native work has settled: give back a slot that will get no PART (P2), and forget it once settled."""
+        if delivery.number not in self._deliveries:
+            return
         if delivery.slot >= 0 and not delivery.active:
             put = self.puts[delivery.put]
             self.out.append(act.Send(delivery.sink, msg.Return(delivery.slot, delivery.generation, put.identity)))

@@ -113,6 +113,10 @@ class Sink:
         credit = self.slots.valid(message.slot, message.generation, source) if message.slot >= 0 else None
         if message.binding != self.binding or feed is None or feed.serial != message.serial or feed.rank_of(source) != message.rank:
             self.dropped["begin"] += 1  # P1: an old binding, serial or contributor
+            if credit is not None:
+                # The source writes already: the slot stays its own until PART or RETURN, and what lands does not count.
+                self.slots.drop(credit)
+                self.out.append(act.Send(source, msg.Behind(identity, "the manifest changed as the version began")))
             return
         if message.slot >= 0 and credit is None:
             self.dropped["credit"] += 1
@@ -376,8 +380,8 @@ class Sink:
 
     def _return_credit(self, credit: Slot | None, source: MemberId) -> None:
         if credit is not None:
+            # The source writes already: it returns the slot once its works have settled.
             self.slots.drop(credit)
-            self.slots.release(credit, source)
 
     def _recall(self) -> None:
         slot = self.slots.credited()

@@ -140,6 +140,11 @@ class Source(DeliveryBook):
 
     # Sinks.
 
+    def manifest_changed(self, feed: str) -> None:
+        """The source's tensors changed: every sink shares them out anew, and older plans count no more."""
+        for link in self.links.values():
+            link.plans.pop(feed, None)
+
     def on_sink_linked(self, sink: MemberId, now: float) -> None:
         """The data endpoint to *sink* is up."""
         self.link(sink).linked = True
