@@ -164,8 +164,17 @@ def _costs(outcome: Outcome, size: str, total: int) -> list[Figure]:
     return [
         Figure(f"loop lag in the trainer, p99.9, {size}", outcome.lag_trainer_ms, "ms", None, None, "<= 5", outcome.lag_trainer_ms <= 5, 0),
         Figure(
-            f"loop lag in the generator, p99.9, {size}", outcome.lag_generator_ms, "ms", None, None, "<= 5", outcome.lag_generator_ms <= 5, 0
+            f"loop lag in the generator, p99.9, {size}",
+            outcome.lag_generator_ms,
+            "ms",
+            None,
+            None,
+            "<= 5",
+            outcome.lag_generator_ms <= 5,
+            0,
         ),
-        Figure(f"peak memory added at the sink, {size}", sink / mib, "MiB", None, None, f"<= {sink_limit / mib:.0f}", sink <= sink_limit, 1),
+        Figure(
+            f"peak memory added at the sink, {size}", sink / mib, "MiB", None, None, f"<= {sink_limit / mib:.0f}", sink <= sink_limit, 1
+        ),
         Figure(f"peak memory added at the source, {size}", source / mib, "MiB", None, None, "<= 128", source <= source_limit, 1),
     ]

@@ -316,10 +316,8 @@ async def open_channel(
         channel = Channel(codec, secret, role, hello, peer, limits)
         channel.attach(on_message, on_closed)
         channel._on_opened = on_opened
-        if role == "server":
-            await loop.connect_accepted_socket(lambda: channel._link, sock)
-        else:
-            await loop.create_connection(lambda: channel._link, sock=sock)
+        # For both roles: it takes any connected socket, where uvloop's create_connection takes TCP ones only.
+        await loop.connect_accepted_socket(lambda: channel._link, sock)
     except BaseException:
         sock.close()
         raise

@@ -10,6 +10,7 @@ import time
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Never
 
+from wtransport.config import TransportConfig, state_dir
 from wtransport.demo import reports
 from wtransport.demo.process import DemoProcess, pipe
 from wtransport.demo.progress import Progress
@@ -62,7 +63,13 @@ def run(spec: Spec, view: View) -> Result:
             ours.close()
             theirs.close()
         _watch(processes, progress, view)
-    return Result.of(progress)
+    return Result.of(progress, _flight_records(spec))
+
+
+def _flight_records(spec: Spec) -> str | None:
+    name = spec.url.rpartition("@")[2]
+    folders = state_dir(TransportConfig.from_env()).glob(f"*{name}*")
+    return next((str(folder) for folder in folders), None)
 
 
 def _watch(processes: list[DemoProcess], progress: Progress, view: View) -> None:

@@ -18,12 +18,10 @@ class Started:
     Attributes:
         num_parameters: Trained numbers of the policy.
         nbytes: Bytes of one version.
-        recorder: Folder of the job's flight records.
     """
 
     num_parameters: int
     nbytes: int
-    recorder: str
 
 
 @dataclass(frozen=True)

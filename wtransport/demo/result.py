@@ -66,8 +66,8 @@ class Result:
     problems: tuple[str, ...]
 
     @classmethod
-    def of(cls, progress: Progress) -> Self:
-        """Sum up a run that is over."""
+    def of(cls, progress: Progress, recorder: str | None) -> Self:
+        """Sum up a run that is over and left its flight records in *recorder*."""
         steps, started = progress.steps, progress.started
         first = min((it for it in progress.judged if not it.final), key=_version, default=None)
         last = max((it for it in progress.judged if it.final), key=_version, default=None)
@@ -92,7 +92,7 @@ class Result:
             ends_verified=sum(_is_same(it, progress.finished) for it in progress.judged if it.final),
             nbytes_moved=progress.nbytes,
             put_gbps=progress.put_gbps,
-            recorder=started.recorder if started else None,
+            recorder=recorder,
             problems=tuple(_problems(progress, first, last)),
         )
 

@@ -42,7 +42,6 @@ async def main(report: Connection, spec: Spec, generators: Sequence[Connection])
             Started(
                 num_parameters=policy.num_parameters,
                 nbytes=sum(tensor.nbytes for tensor in policy.state_dict().values()),
-                recorder=str(transport.recorder_path),
             ),
         )
         inbox = Inbox(generators)

@@ -29,13 +29,14 @@ class SourceWeights:
         manifest: Names, dtypes, shapes and boxes.
         blocks: For each distinct memory in canonical order its address, itemsize, shape and byte
             strides, as ``LocalRegion`` takes them; dimensions that can be joined are.
-        owners: The local tensor of each entry of ``manifest.tensors``.
-        versions: ``Tensor._version`` of each when it was looked at; None for inference tensors.
+        owners: The tensor given for each entry of ``manifest.tensors``, and its local part: the
+            same one unless it is sharded.
+        versions: Writes that torch had counted to each; None where it does not count them.
     """
 
     manifest: Manifest
     blocks: tuple[Block, ...]
-    owners: tuple[torch.Tensor, ...]
+    owners: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     versions: tuple[int | None, ...]
 
     def changed(self) -> list[str]:
@@ -44,7 +45,8 @@ class SourceWeights:
         Writes behind torch's back, through ``.data`` or foreign memory, are not counted by it.
         """
         now = zip(self.manifest.tensors, self.owners, self.versions, strict=True)
-        return [meta.name for meta, owner, version in now if _version(owner) != version]
+        with torch._C.DisableTorchFunctionSubclass():
+            return [meta.name for meta, pair, version in now if _version(*pair) != version]
 
 
 def inspect(weights: object) -> SourceWeights:
@@ -62,7 +64,7 @@ def inspect(weights: object) -> SourceWeights:
     refused: list[tuple[str, str]] = []
     metas: list[TensorMeta] = []
     blocks: list[Block] = []
-    owners: list[torch.Tensor] = []
+    owners: list[tuple[torch.Tensor, torch.Tensor]] = []
     storages: dict[object, int] = {}
     with torch._C.DisableTorchFunctionSubclass():
         for name, value in named_values(weights):
@@ -71,7 +73,10 @@ def inspect(weights: object) -> SourceWeights:
             if reason is not None:
                 refused.append((name, reason))
                 continue
-            shard = _held(value, shard)
+            assert isinstance(value, torch.Tensor)
+            if not isinstance(shard, Shard):
+                shape = tuple(value.shape)
+                shard = Shard(value, shape, Box.whole(shape))
             block = _block(shard.local)
             if len(block[2]) > _MAX_STRIDED_DIMS:
                 refused.append((name, "has too many strided dimensions: call .contiguous()"))
@@ -81,19 +86,11 @@ def inspect(weights: object) -> SourceWeights:
                 blocks.append(block)
             dtype = dtype_name(shard.local.dtype)
             metas.append(TensorMeta(name, dtype, shard.shape, shard.box, storage))
-            owners.append(shard.local)
-        versions = tuple(map(_version, owners))
+            owners.append((value, shard.local))
+        versions = tuple([_version(*pair) for pair in owners])
     if refused:
         raise _refuse(refused)
     return SourceWeights(Manifest(tuple(metas)), tuple(blocks), tuple(owners), versions)
-
-
-def _held(value: object, shard: Shard | str | None) -> Shard:
-    if isinstance(shard, Shard):
-        return shard
-    assert isinstance(value, torch.Tensor)
-    shape = tuple(value.shape)
-    return Shard(value, shape, Box.whole(shape))
 
 
 def _block(tensor: torch.Tensor) -> Block:
@@ -127,8 +124,11 @@ def _identity(shard: Shard) -> object:
     return (memory, tensor.dtype, tensor.shape, strides, shard.shape, shard.box)
 
 
-def _version(tensor: torch.Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
+def _version(given: torch.Tensor, local: torch.Tensor) -> int | None:
+    if local.is_inference() or given.is_inference():
+        return None
+    # A write through a sharded tensor is not counted by its local part, nor the other way round.
+    return given._version if given is local else given._version + local._version
 
 
 def _refuse(refused: list[tuple[str, str]]) -> WeightsError:

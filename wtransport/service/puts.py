@@ -313,9 +313,10 @@ class Puts:
         record = self.records[action.put]
         fields = {"version": record.version, "nbytes_done": sum(record.nbytes.values()), "nbytes_expected": record.manifest.nbytes}
         if action.code == "withdrawn":
-            error: TransportError = WithdrawnError(action.message, by=action.by).with_fields(**fields)
+            error: TransportError = WithdrawnError(action.message, by=action.by)
         else:
-            error = error_classes().get(action.code, TransportError)(action.message).with_fields(**fields)
+            error = action.error or error_classes().get(action.code, TransportError)(action.message)
+        error.with_fields(**fields)
         if self._context.recorder is not None:
             self._context.recorder.fail(record.flight, error)
         if not record.done.cancelled() and not record.done.done():

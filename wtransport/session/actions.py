@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wtransport.errors import TransportError
 from wtransport.session.identity import Identity, MemberId
 from wtransport.session.messages import EventNotice
 from wtransport.session.outcomes import Outcome
@@ -81,6 +82,7 @@ class PutError:
     code: str
     message: str
     by: str | None = None
+    error: TransportError | None = None
 
 
 @dataclass(frozen=True)

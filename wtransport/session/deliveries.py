@@ -125,13 +125,13 @@ class DeliveryBook:
             put.state = PutState.FINISHING
             self.out.append(act.ComputeDigest(put.number))
 
-    def _fail_put(self, put: Put, code: str, text: str, now: float, *, by: str | None = None) -> None:
+    def _fail_put(self, put: Put, code: str, text: str, now: float, *, by: str | None = None, error: TransportError | None = None) -> None:
         if put.state in (PutState.HELD, PutState.ENDED):
             return
         put.state = PutState.ENDED
         if put.identity is not None and code != "withdrawn":
             self.out.append(act.Send(COORDINATOR, msg.PutFailed(put.identity, self.rank, text)))
-        self.out.append(act.PutError(put.number, code, text, by))
+        self.out.append(act.PutError(put.number, code, text, by, error))
         for delivery in list(put.deliveries.values()):
             self._settle(delivery, BehindOutcome(text), now)
         self._forget(put)

@@ -270,7 +270,7 @@ class Source(DeliveryBook):
             if delivery.serves and put.state is PutState.HELD:
                 self._end_hold(put, now)
             else:
-                self._fail_put(put, error.code, error.message, now)
+                self._fail_put(put, error.code, error.message, now, error=error)
         elif delivery.active:
             self._settle(delivery, Lost(error.with_fields(peer=self.targets.get(delivery.sink), version=put.version, phase="write")), now)
         self._stopped(delivery)
@@ -281,7 +281,7 @@ class Source(DeliveryBook):
         if put is None:
             return
         if error is not None:
-            self._fail_put(put, error.code, error.message, now)
+            self._fail_put(put, error.code, error.message, now, error=error)
         elif put.state is PutState.ADMITTING:
             self.out.append(act.Send(COORDINATOR, msg.PutRequest(number, put.version, self.rank, digest or 0, put.rewind)))
         elif put.state is PutState.FINISHING and put.identity is not None:
