@@ -255,7 +255,8 @@ class Channel:
         if self._closing:
             raise ClosedError("this side has closed the channel", peer=self.peer)
         if self.error is not None or self._ended.is_set():
-            raise PeerLostError(f"the channel has ended: {self.error}", peer=self.peer) from (self.error)
+            reason = "closed" if self.error is None else self.error.message
+            raise PeerLostError(f"the channel has ended: {reason}", peer=self.peer) from self.error
 
     def _raise_end(self) -> None:
         if self.error is None or self._closing:

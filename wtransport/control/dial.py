@@ -225,8 +225,10 @@ class _Dialler:
 
     def _note(self, where: str, error: OSError | TransportError) -> None:
         tried = self._tried.setdefault(where, _Tried(error))
-        tried.error = error
         tried.count += 1
+        # The attempt that the deadline cut off says less than the one before it.
+        if not isinstance(error, TimeoutError) or error.errno is not None:
+            tried.error = error
 
     def _failure(self) -> ConnectError:
         lines = [f"{where} ({tried.count} times, last: {_why(tried.error)})" for where, tried in self._tried.items()]
