@@ -53,7 +53,6 @@ async def test_set_that_stays_incomplete_is_given_up(pair: Pair) -> None:
             await admission
         assert await verdict(first) == Verdict.LATE
     assert pair.listener.refused == before + 2
-    await pair.connect()
 
 
 async def test_stream_that_does_not_belong_costs_only_itself(pair: Pair) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
-import itertools
+import secrets
 import threading
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,12 @@ class InprocFabric:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
         self._listeners: dict[str, InprocListener] = {}
 
     def add(self, listener: InprocListener) -> str:
         """Give *listener* an address."""
         with self._lock:
-            address = f"inproc://{next(self._numbers)}"
+            address = f"inproc://{secrets.token_hex(8)}"
             self._listeners[address] = listener
         return address
 
