@@ -76,7 +76,7 @@ async def test_transports_in_two_threads() -> None:
 async def test_fabrics_do_not_meet() -> None:
     config = TransportConfig(copy_threads=1)
     async with open_driver(config) as driver:
-        listener = await InprocBackend(driver, config).listen("")
+        listener = await InprocBackend(driver, config, InprocFabric()).listen("")
         with pytest.raises(ConnectError, match="nobody listens"):
             await InprocBackend(driver, config).connect(listener.address, token=bytes(32), epoch=1, peer="x", timeout_s=1.0)
         await listener.close()
