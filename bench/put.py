@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing as mp
-import resource
 import secrets
 import time
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ import wtransport
 from bench import workload
 from bench.limits import RawCopy, RawSockets, round_trip_us
 from bench.sides import Case, generator
-from bench.stats import Lag, median
+from bench.stats import Lag, median, peak_rss_nbytes
 
 _WARMUP = 1
 
@@ -71,7 +70,7 @@ async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, wei
         _, bound = await asyncio.to_thread(control.recv)  # type: ignore[attr-defined]
         while not await transport.describe():
             await asyncio.sleep(0.01)
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        rss = peak_rss_nbytes()
         seconds, limits, starts = [], [], {}
         first_s = 0.0
         async with Lag() as lag:
@@ -92,7 +91,7 @@ async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, wei
         _, sums, yields, lag_generator, peak_sink = await asyncio.to_thread(control.recv)  # type: ignore[attr-defined]
         if sums != workload.checksums(weights):
             raise RuntimeError(f"{case.name}: the generator's bytes differ")
-        peak_source = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - rss
+        peak_source = peak_rss_nbytes() - rss
         control.send("end")  # type: ignore[attr-defined]
         latencies = [(yields[version] - start) / 1e3 for version, start in starts.items() if version in yields and version > _WARMUP]
         return Outcome(

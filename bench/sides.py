@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -13,7 +12,7 @@ import torch
 
 import wtransport
 from bench import workload
-from bench.stats import Lag
+from bench.stats import Lag, peak_rss_nbytes
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def generator(url: str, case: Case, control: Connection) -> None:
 async def _follow(url: str, case: Case, control: Connection) -> None:
     config = wtransport.TransportConfig(**case.settings)
     async with wtransport.connect(url, role="generator", name="gen-0", backend=case.backend, config=config) as transport:
-        before = _rss_nbytes()
+        before = peak_rss_nbytes()
         bound = await transport.bind(case.wanted())
         control.send(("bound", bound))
         yields: dict[int, int] = {}
@@ -61,14 +60,9 @@ async def _follow(url: str, case: Case, control: Connection) -> None:
                 with update:
                     if update.version == case.rounds:
                         # Before the sums: torch makes large temporaries for them.
-                        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+                        peak = peak_rss_nbytes() - before
                         sums = workload.checksums(update.tensors)
                 if update.version == case.rounds:
                     break
         control.send(("done", sums, yields, lag.p999_ms, peak))
         await asyncio.to_thread(control.recv)
-
-
-def _rss_nbytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096

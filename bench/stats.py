@@ -42,3 +42,9 @@ class Lag:
         """99.9th percentile, milliseconds."""
         ordered = sorted(self._lags)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.999))] * 1e3 if ordered else 0.0
+
+
+def peak_rss_nbytes() -> int:
+    """Most memory this process image ever had resident (``getrusage`` would count what its parent had before the exec)."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))

@@ -363,8 +363,11 @@ class Landings:
     async def _abandon(self, index: int) -> None:
         binding, slot = self.machine.binding, self.reading.slots[index]
         self._regions = {key: region for key, region in self._regions.items() if key[0] != index}
-        await self._context.driver.offload(partial(_abandon, slot))
-        await local.populate(self._context, MemoryRegion("local", slot.region, slot))
+        try:
+            await self._context.driver.offload(partial(_abandon, slot))
+            await local.populate(self._context, MemoryRegion("local", slot.region, slot))
+        except ClosedError:
+            return  # closed, or bound anew, meanwhile: nobody waits for this slot
         self.machine.on_slot_fresh(binding, index, slot.generation, self._context.now)
         self.pump.run()
 
