@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import put as put_bench
-from bench.put import Figure
+
+if TYPE_CHECKING:
+    from bench.put import Figure
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

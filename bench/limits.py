@@ -7,13 +7,17 @@ import multiprocessing as mp
 import socket
 import threading
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from wtransport import _native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    import torch
 
 _CHUNK_NBYTES = 4 << 20
 

@@ -67,9 +67,8 @@ def run_case(case: Case, limit: RawCopy | RawSockets | None, weights: dict[str, 
 async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, weights: dict, control: object) -> Outcome:  # type: ignore[type-arg]
     config = wtransport.TransportConfig(**case.settings)
     async with wtransport.connect(url, role="trainer", backend=case.backend, config=config) as transport:
-        _, bound = await asyncio.to_thread(control.recv)  # type: ignore[attr-defined]
-        while not await transport.describe():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(control.recv)  # type: ignore[attr-defined]
+        await _linked(transport)
         rss = peak_rss_nbytes()
         seconds, limits, starts = [], [], {}
         first_s = 0.0
@@ -97,6 +96,11 @@ async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, wei
         return Outcome(
             first_s, seconds, limits[_WARMUP:], lag.p999_ms, lag_generator, peak_sink, peak_source, workload.nbytes(weights), latencies
         )
+
+
+async def _linked(transport: wtransport.Transport) -> None:
+    while not await transport.describe():
+        await asyncio.sleep(0.01)  # noqa: ASYNC110 - there is no event for a data link
 
 
 async def _settled(case: Case) -> None:

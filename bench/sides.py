@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import wtransport
 from bench import workload
 from bench.stats import Lag, peak_rss_nbytes
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 
 @dataclass(frozen=True)

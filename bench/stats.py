@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 def median(values: list[float]) -> float:

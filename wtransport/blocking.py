@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from types import TracebackType
+
     from wtransport.handle import PutHandle
     from wtransport.service.describe import MemberInfo
     from wtransport.session.outcomes import Receipt

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
-from wtransport.session.messages import EventNotice
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from wtransport.session.messages import EventNotice
 
 _KEPT = 1024
 

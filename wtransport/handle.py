@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wtransport.session.outcomes import Receipt
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Callable, Generator
+
+    from wtransport.session.outcomes import Receipt
 
 
 class PutHandle:

@@ -7,8 +7,6 @@ import concurrent.futures
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Coroutine
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from wtransport.blocking import BlockingTransport
@@ -18,16 +16,20 @@ from wtransport.eventlog import EventLog
 from wtransport.handle import PutHandle
 from wtransport.memory.tensors import inspect
 from wtransport.service.describe import LinkInfo, MemberInfo, describe_links, describe_members
-from wtransport.service.reading import Lease
 from wtransport.service.member import MemberService
 from wtransport.service.putrecord import PutRecord
 from wtransport.service.thread import ServiceThread
 from wtransport.session.membership import Profile
-from wtransport.session.messages import EventNotice
-from wtransport.session.outcomes import Receipt
 from wtransport.update import Update
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+    from types import TracebackType
+
+    from wtransport.service.reading import Lease
+    from wtransport.session.messages import EventNotice
+    from wtransport.session.outcomes import Receipt
+
     pass
 
 Weights = "Mapping[str, torch.Tensor] | torch.nn.Module"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import torch
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
 
-from wtransport.session.identity import Identity
+    import torch
+
+    from wtransport.session.identity import Identity
 
 
 class Update:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import wtransport
 import wtransport.transport
+from tests.helpers.processes import WAIT_S, Process, until
+from tests.helpers.zygote import Zygote
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 @pytest.fixture
@@ -28,9 +32,48 @@ def settings(tmp_path: Path) -> dict[str, Any]:
     return {"recorder_dir": tmp_path / "rings", "connect_timeout_s": 20.0, "stall_timeout_s": 10.0, "copy_threads": 1}
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """The process that forks the members that have a process of their own."""
+    started = Zygote(str(Path(__file__).parents[2]))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def start(zygote: Zygote, request: pytest.FixtureRequest) -> Iterator[Callable[..., Process]]:
+    """``start()``: a process that waits for commands; all are killed after the test."""
+    processes: list[Process] = []
+
+    def fork(**env: str) -> Process:
+        processes.append(Process(zygote, env))
+        return processes[-1]
+
+    yield fork
+    for process in processes:
+        process.end()
+
+
+@pytest.fixture
+def member(start: Callable[..., Process], url: str, settings: dict[str, Any]) -> Callable[..., Process]:
+    """``member("generator", name=..., config={...}, bind={...})``: a member of one job in a process of its own, bound if it is a generator."""
+
+    def join(
+        role: str, *, at: str = url, config: dict[str, Any] | None = None, bind: dict[str, Any] | None = None, **arguments: Any
+    ) -> Process:
+        process = start()
+        chosen = settings | {"recorder_dir": str(settings["recorder_dir"])} | (config or {})
+        process.call("open", url=at, role=role, config=chosen, **arguments)
+        if role == "generator":
+            process.call("bind", **(bind or {}))
+        return process
+
+    return join
+
+
 @pytest.fixture
 async def job(url: str, settings: dict[str, Any]) -> AsyncIterator[Callable[..., Any]]:
-    """``await job("trainer", rank=..., config={...})``: a member of one job; all are closed after the test."""
+    """``await job("trainer", rank=..., config={...})`` joins one job; all members are closed after the test."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def join(role: str, *, config: dict[str, Any] | None = None, **arguments: Any) -> wtransport.Transport:
@@ -48,14 +91,26 @@ async def linked(trainer: wtransport.Transport, generators: int = 1) -> None:
             await asyncio.sleep(0.01)
 
 
+def reaches(trainer: Process, *names: str, timeout_s: float = WAIT_S) -> None:
+    """Wait until the trainer's process has a data link to each of these generators."""
+    until(lambda: set(names) <= {peer for peer, direction, _ in trainer.call("links") if direction == "to"}, timeout_s, f"links to {names}")
+
+
+def outcome(receipt: dict[str, Any], name: str) -> str:
+    """What became of the put at that generator."""
+    return str(receipt["outcomes"][name]["outcome"])
+
+
 def same(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
     """Whether both hold the same names, dtypes, shapes and bytes."""
     if tensors.keys() != expected.keys():
         return False
-    return all(
-        tensors[name].dtype == value.dtype and tensors[name].shape == value.shape and raw(tensors[name]) == raw(value)
-        for name, value in expected.items()
-    )
+    return all(alike(tensors[name], value) for name, value in expected.items())
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same dtype, shape and bytes."""
+    return one.dtype == other.dtype and one.shape == other.shape and raw(one) == raw(other)
 
 
 def raw(tensor: torch.Tensor) -> bytes:

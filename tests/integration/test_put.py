@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import wtransport
 from tests.integration.conftest import linked, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BACKENDS = ["shm", "tcp", "inproc"]
 

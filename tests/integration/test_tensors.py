@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -12,6 +11,9 @@ from torch import nn
 
 import wtransport
 from tests.integration.conftest import linked, raw, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NAMES = [
     "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex32 complex64 complex128",

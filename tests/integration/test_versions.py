@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import wtransport
 from tests.integration.conftest import linked, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def weights(value: float) -> dict[str, torch.Tensor]:
@@ -133,18 +135,41 @@ async def test_a_source_that_changes_under_put_nowait_fails_the_version(job: Cal
     handle = trainer.put_nowait(source, 2)
     source["a"].add_(1.0)
     source["b"].add_(1.0)
+    failure = None
     try:
         await handle
-    except wtransport.SourceChangedError as error:
-        assert error.tensor in ("a", "b")
-        assert error.version == 2
-        with await generator.get() as update:
-            assert update.version == 1
-            assert same(update.tensors, weights(1))
-    else:
+    except wtransport.IntegrityError as error:
+        failure = error
+    if failure is None:
         # The write was over before the first byte was read: then the version is the changed weights, whole.
         with await generator.get(2) as update:
             assert same(update.tensors, weights(3))
+        return
+    assert isinstance(failure, wtransport.SourceChangedError)
+    assert failure.tensor in ("a", "b")
+    assert failure.version == 2
+    with await generator.get() as update:
+        assert update.version == 1
+        assert same(update.tensors, weights(1))
+
+
+async def test_a_withdrawn_handle_says_who_withdrew(job: Callable[..., Any]) -> None:
+    config = {"credit_timeout_s": 5.0}
+    trainer, generator = await job("trainer", config=config), await job("generator", name="gen", config=config)
+    await generator.bind(weights(0))
+    await linked(trainer)
+    await trainer.put(weights(1), 1)
+    first: wtransport.Update = await generator.get()
+    await trainer.put(weights(2), 2)
+    handle = trainer.put_nowait(weights(3), 3, snapshot=True)
+    await handle.source_free
+    handle.cancel()
+    with pytest.raises(wtransport.WithdrawnError) as caught:
+        await handle
+    assert caught.value.by is not None
+    assert "rank 0" in caught.value.by
+    first.release()
+    assert (await trainer.put(weights(4), 4)).delivered == ("gen",)
 
 
 async def test_put_nowait_without_verification_needs_a_snapshot(job: Callable[..., Any]) -> None:

@@ -7,19 +7,21 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wtransport import _native
-from wtransport.config import TransportConfig
 from wtransport.control.channel import ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect, dial_raw
 from wtransport.control.preamble import BEAT
-from wtransport.control.secret import Secret
 from wtransport.errors import ConnectError, FencedError, PeerLostError, TransportError, error_classes
-from wtransport.service.localchannel import ControlChannel
 from wtransport.session import messages as msg
 from wtransport.session.identity import Term
+
+if TYPE_CHECKING:
+    from wtransport.config import TransportConfig
+    from wtransport.control.secret import Secret
+    from wtransport.service.localchannel import ControlChannel
 
 _RETRY_S = 0.2
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from wtransport import _native
 from wtransport.backends.base import Backend, Capabilities, Listener, Unavailable
 from wtransport.backends.driver import EngineDriver
 from wtransport.backends.hostfacts import HostFacts
@@ -15,6 +15,9 @@ from wtransport.control.secret import Secret
 from wtransport.memory.budget import MemoryBudget
 from wtransport.recorder.ring import FlightRecorder
 from wtransport.session.membership import Membership
+
+if TYPE_CHECKING:
+    from wtransport import _native
 
 
 @dataclass

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wtransport import _native
-from wtransport.config import TransportConfig
 from wtransport.control.channel import ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.preamble import BEAT
-from wtransport.control.secret import Secret
 from wtransport.control.tokens import TokenTable
 from wtransport.errors import PeerLostError, ProtocolError, TransportError
 from wtransport.service.localchannel import ControlChannel, LocalChannel
@@ -23,7 +19,14 @@ from wtransport.service.pump import Pump
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.coordinator import Coordinator
-from wtransport.session.identity import MemberId
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from wtransport.config import TransportConfig
+    from wtransport.control.secret import Secret
+    from wtransport.session.identity import MemberId
 
 _JOIN_TIMEOUT_S = 10.0
 

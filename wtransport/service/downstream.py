@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wtransport.backends.base import Endpoint, InitiatorEndpoint
-from wtransport.control.channel import Channel
 from wtransport.errors import PeerLostError, ProtocolError, TransportError
-from wtransport.service.context import Context
 from wtransport.session import messages as msg
 from wtransport.session.identity import MemberId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wtransport.backends.base import Endpoint, InitiatorEndpoint
+    from wtransport.control.channel import Channel
+    from wtransport.service.context import Context
 
 
 class Downstream:

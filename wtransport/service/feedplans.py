@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from wtransport.errors import ProtocolError, TransportError
-from wtransport.service.context import Context
-from wtransport.service.upstream import Upstreams
 from wtransport.session import messages as msg
-from wtransport.session.feeds import Feed
 from wtransport.session.identity import MemberId
 from wtransport.weights.assign import Assignment, assign
 from wtransport.weights.dtypes import ITEMSIZE
 from wtransport.weights.manifest import Manifest
+
+if TYPE_CHECKING:
+    from wtransport.service.context import Context
+    from wtransport.service.upstream import Upstreams
+    from wtransport.session.feeds import Feed
 
 _INLINE_TENSORS = 1000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from wtransport.memory.landing import LandingSlot
 from wtransport.memory.tensors import inspect
 from wtransport.recorder.format import Op
 from wtransport.service import local
-from wtransport.service.context import Context
 from wtransport.service.feedplans import FeedPlan, FeedPlans
 from wtransport.service.pump import Pump
 from wtransport.service.reading import Lease, Reading
@@ -33,7 +32,10 @@ from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.sink import Sink
-from wtransport.weights.manifest import Manifest
+
+if TYPE_CHECKING:
+    from wtransport.service.context import Context
+    from wtransport.weights.manifest import Manifest
 
 _SLOTS = 2
 

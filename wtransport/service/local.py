@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from wtransport import _native
-from wtransport.backends.base import MemoryRegion
 from wtransport.backends.deadline import Deadline
 from wtransport.backends.native_errors import Where
-from wtransport.backends.work import Mover, Work
-from wtransport.errors import TransportError
-from wtransport.service.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wtransport.backends.base import MemoryRegion
+    from wtransport.backends.work import Mover, Work
+    from wtransport.errors import TransportError
+    from wtransport.service.context import Context
 
 Spans = npt.NDArray[np.int64]
 Region = _native.LocalRegion | _native.SharedRegion

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wtransport.errors import ClosedError, PeerLostError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class ControlChannel(Protocol):

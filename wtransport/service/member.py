@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import secrets
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wtransport.backends.base import Capabilities
 from wtransport.backends.driver import EngineDriver
@@ -30,6 +29,9 @@ from wtransport.service.puts import Puts
 from wtransport.session import messages as msg
 from wtransport.session.identity import MemberId
 from wtransport.session.membership import Membership, Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _EVENT_OPS = {"joined": Op.JOIN, "left": Op.LEAVE, "lost": Op.LOST, "excluded": Op.EXCLUDED}
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from wtransport.weights.assign import Assignment
 from wtransport.weights.layout import SlotLayout
 from wtransport.weights.manifest import Manifest
 from wtransport.weights.plan import Plan, buckets, make_plan
+
+if TYPE_CHECKING:
+    from wtransport.weights.assign import Assignment
 
 Spans = npt.NDArray[np.int64]
 Digests = npt.NDArray[np.uint64]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from wtransport.session.actions import Action
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from wtransport.session.actions import Action
 
 
 class Machine(Protocol):

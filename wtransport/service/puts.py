@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +12,8 @@ from wtransport import _native
 from wtransport.backends.base import RemoteRegion
 from wtransport.errors import ProtocolError, TransportError, WithdrawnError, error_classes
 from wtransport.memory.snapshot import Snapshot
-from wtransport.memory.tensors import SourceWeights
 from wtransport.recorder.format import Op
 from wtransport.service import local
-from wtransport.service.context import Context
 from wtransport.service.downstream import Downstreams
 from wtransport.service.plans import Digests, SinkPlan, content_digest, name_weights, plan_for
 from wtransport.service.pump import Pump
@@ -30,6 +27,12 @@ from wtransport.session.source import Source
 from wtransport.weights.assign import Assignment
 from wtransport.weights.manifest import Manifest
 from wtransport.weights.plan import make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wtransport.memory.tensors import SourceWeights
+    from wtransport.service.context import Context
 
 
 class Puts:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from wtransport.errors import ClosedError, DeadlineError, TransportError, WeightsError
-from wtransport.memory.landing import LandingSlot
-from wtransport.service.context import Context
-from wtransport.service.pump import Pump
-from wtransport.session import actions as act
 from wtransport.session.identity import Identity
-from wtransport.session.sink import Sink
+
+if TYPE_CHECKING:
+    from wtransport.memory.landing import LandingSlot
+    from wtransport.service.context import Context
+    from wtransport.service.pump import Pump
+    from wtransport.session import actions as act
+    from wtransport.session.sink import Sink
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ class Reading:
         self.tensors_gone(binding, slot)
 
     def tensors_gone(self, binding: int, slot: int) -> None:
+        """Perhaps the last tensor over the slot is gone: it may be written again."""
         if binding == self.machine.binding and self.slots and not self.slots[slot].tensors_alive():
             self.machine.tensors_gone(binding, slot, self._context.now)
         self._pump().run()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from wtransport.backends.driver import EngineDriver
 from wtransport.config import TransportConfig, secret_path
 from wtransport.control.secret import Secret
 from wtransport.service.coordinator_host import CoordinatorHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 async def serve(url: str, config: TransportConfig, stop: asyncio.Event, on_bound: Callable[[tuple[str, ...]], None]) -> None:

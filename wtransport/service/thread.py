@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wtransport.errors import ClosedError
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 

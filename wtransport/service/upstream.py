@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wtransport.backends.base import Endpoint, OwnerEndpoint, Unavailable
 from wtransport.backends.hostfacts import HostFacts
@@ -15,9 +14,13 @@ from wtransport.control.channel import Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect
 from wtransport.errors import PeerLostError, ProtocolError, TransportError
-from wtransport.service.context import Context
 from wtransport.session import messages as msg
-from wtransport.session.identity import MemberId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wtransport.service.context import Context
+    from wtransport.session.identity import MemberId
 
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from wtransport.backends.base import MemoryRegion, OwnerEndpoint, RemoteRegion
 from wtransport.errors import IntegrityError, PeerLostError, ProtocolError
 from wtransport.service import local
-from wtransport.service.context import Context
-from wtransport.service.feedplans import FeedPlan
-from wtransport.session import messages as msg
-from wtransport.session.identity import MemberId
 from wtransport.weights.assign import Assignment
-from wtransport.weights.manifest import Manifest
 from wtransport.weights.plan import make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wtransport.backends.base import MemoryRegion, OwnerEndpoint, RemoteRegion
+    from wtransport.service.context import Context
+    from wtransport.service.feedplans import FeedPlan
+    from wtransport.session import messages as msg
+    from wtransport.session.identity import MemberId
+    from wtransport.weights.manifest import Manifest
 
 Digests = npt.NDArray[np.uint64]
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wtransport.backends.base import InitiatorEndpoint, RemoteRegion
 from wtransport.backends.deadline import Deadline
-from wtransport.backends.work import Work
 from wtransport.errors import InternalError, PeerLostError, SourceChangedError, StaleEpochError, TransportError
 from wtransport.recorder.format import FlightBackend, Op
 from wtransport.service import local
-from wtransport.service.context import Context
-from wtransport.service.plans import Digests, SinkPlan
-from wtransport.service.putrecord import PutRecord
-from wtransport.session import actions as act
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wtransport.backends.base import InitiatorEndpoint, RemoteRegion
+    from wtransport.backends.work import Work
+    from wtransport.service.context import Context
+    from wtransport.service.plans import Digests, SinkPlan
+    from wtransport.service.putrecord import PutRecord
     from wtransport.service.puts import Puts
+    from wtransport.session import actions as act
 
 
 class Writing:
