@@ -54,7 +54,7 @@ def test_a_generator_whose_loop_is_blocked_serves_a_pull(
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_put_needs_no_loop_of_the_trainer_once_it_is_under_way(member: Callable[..., Process], backend: str) -> None:
     trainer = member("trainer", backend=backend)
-    generator = member("generator", name="gen", backend=backend)
+    generator = member("generator", name="gen", backend=backend, bind={"numel": 1 << 20})
     reaches(trainer, "gen")
     putting = trainer.start("put", version=1, numel=1 << 20)
     trainer.start("block", where="loop", how="sleep", seconds=2.0)
