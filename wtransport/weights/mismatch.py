@@ -33,6 +33,8 @@ def check_sources(manifests: Sequence[Manifest], members: Sequence[Sequence[int]
     Raises:
         ManifestMismatchError: If they do not.
     """
+    if len(manifests) == 1:
+        return
     seen: dict[str, tuple[int, TensorMeta]] = {}
     found: list[tuple[str, str]] = []
     for index, manifest in enumerate(manifests):
@@ -67,6 +69,8 @@ def check_wanted(
     Raises:
         ManifestMismatchError: If they are not.
     """
+    if all(manifest == wanted for manifest in manifests) and manifests:
+        return
     held: dict[str, TensorMeta] = {}
     for manifest in manifests:
         held = {**manifest.by_name, **held} if held else manifest.by_name
