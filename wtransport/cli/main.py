@@ -56,3 +56,4 @@ def _register(name: str, module: str, summary: str) -> None:
 _register("trace", "wtransport.cli.trace", "Show what members did, from their flight records.")
 _register("doctor", "wtransport.cli.doctor", "Say what can run on this machine, and why not.")
 _register("serve", "wtransport.cli.serve", "Run the coordinator of a job alone.")
+_register("demo", "wtransport.cli.demo", "Train a small policy while generators follow its weights.")

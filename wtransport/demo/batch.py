@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import numpy as np
 import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

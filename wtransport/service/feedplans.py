@@ -77,7 +77,7 @@ class FeedPlans:
         except KeyError:
             return "a contributor left"
         except TransportError as error:
-            return str(error)
+            return error.message
         if feed.serial != serial:
             return ""
         counts = {rank: _counts(assignments[rank], wanted) for rank in members}

@@ -29,7 +29,8 @@ class SinkPlan:
     """One sink's share of one source manifest.
 
     Attributes:
-        whole: If the plan moves exactly what the source holds: for each wanted tensor the index of the source's storage; else None.
+        whole: If the plan moves exactly what the source holds: indices of the wanted tensors it sends, and of the source's storages
+            they are; else None.
     """
 
     plan: Plan
@@ -37,7 +38,7 @@ class SinkPlan:
     wanted: Manifest
     serial: int
     binding: int
-    whole: npt.NDArray[np.int64] | None
+    whole: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None
     counts: bytes
     _private: list[Spans] = field(default_factory=list)
     _shared: list[Spans] = field(default_factory=list)
@@ -59,7 +60,8 @@ class SinkPlan:
         if self.whole is None:
             return None
         own = np.zeros(len(self.source.canonical), np.uint64)
-        own[self.whole] = digests
+        sent, storages = self.whole
+        own[storages] = digests[sent]
         return own
 
 
@@ -76,19 +78,18 @@ def _plan(source: Manifest, wanted: Manifest, assignment: Assignment, serial: in
     return SinkPlan(plan, source, wanted, serial, binding, _whole(source, wanted, assignment), counts)
 
 
-def _whole(source: Manifest, wanted: Manifest, assignment: Assignment) -> npt.NDArray[np.int64] | None:
-    index = np.zeros(len(wanted.canonical), np.int64)
-    covered = set()
-    sent = {tensor: box for tensor, box in assignment.boxes}
-    if len(sent) != len(assignment.boxes):
+def _whole(source: Manifest, wanted: Manifest, assignment: Assignment) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    boxes = dict(assignment.boxes)
+    if len(boxes) != len(assignment.boxes):
         return None
+    storages = {}
     for tensor, meta in enumerate(wanted.canonical):
-        held = source.by_name[meta.name]
-        index[tensor] = held.storage
-        if meta.nbytes and sent.get(tensor) != held.box:
-            return None
-        covered.add(held.storage)
-    return index if len(covered) == len(source.canonical) else None
+        held = source.by_name.get(meta.name)
+        if held is not None and (meta.nbytes == 0 or boxes.get(tensor) == held.box):
+            storages[tensor] = held.storage
+    if len(set(storages.values())) != len(source.canonical):
+        return None
+    return np.fromiter(storages, np.int64, len(storages)), np.fromiter(storages.values(), np.int64, len(storages))
 
 
 def name_weights(manifest: Manifest) -> Digests:

@@ -10,7 +10,7 @@ import numpy as np
 
 from wtransport import _native
 from wtransport.backends.base import RemoteRegion
-from wtransport.errors import ProtocolError, TransportError, WithdrawnError, error_classes
+from wtransport.errors import InternalError, ProtocolError, TransportError, WithdrawnError, error_classes
 from wtransport.memory.snapshot import Snapshot
 from wtransport.recorder.format import Op
 from wtransport.service import local
@@ -227,7 +227,9 @@ class Puts:
             wanted = Manifest.from_wire(want.manifest)
             assignment = Assignment.from_wire(want.assignment)
             plan = await plan_for(source, wanted, assignment, want.serial, want.binding)
-        except TransportError as error:
+        except Exception as caught:
+            error = caught if isinstance(caught, TransportError) else InternalError(f"planning failed: {caught!r}")
+            error.__cause__ = error.__cause__ or (caught if error is not caught else None)
             self.links.drop(sink, error)
             return
         self.plans[sink, want.feed] = plan

@@ -104,11 +104,12 @@ class Upstreams:
         link = self.links.pop(member, None)
         if link is None:
             return
-        was = link.ready
         link.break_off(cause)
         if link.task is not None:
             link.task.cancel()
-        if was:
+        if link.endpoint is not None:
+            # Broken already or not: its end has not been told, and the cancelled task will not tell it.
+            link.endpoint = None
             self._on_gone(member, cause)
 
     def drop_all(self, cause: TransportError) -> None:

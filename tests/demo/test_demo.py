@@ -1,0 +1,44 @@
+"""The demo learns, and everything it moved is what was put."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "wtransport", "demo", *arguments]
+
+
+@pytest.mark.timeout(240)
+def test_the_reward_rises_and_every_version_is_verified(tmp_path: Path) -> None:
+    env = os.environ | {"WTRANSPORT_RECORDER_DIR": str(tmp_path / "rings")}
+    done = subprocess.run(
+        command("--seconds", "40", "--json"), env=env, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert result["problems"] == []
+
+
+def test_an_interrupted_demo_leaves_no_process(tmp_path: Path) -> None:
+    env = os.environ | {"WTRANSPORT_RECORDER_DIR": str(tmp_path / "rings")}
+    running = subprocess.Popen(
+        command("--seconds", "60"), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    assert running.stdout is not None
+    with running:
+        for line in running.stdout:
+            if b"step" in line:
+                break
+        os.killpg(running.pid, signal.SIGINT)
+        running.stdout.read()
+        assert running.wait(30) == 130
+    alive = subprocess.run(["pgrep", "-g", str(running.pid)], capture_output=True, check=False)
+    assert alive.stdout == b""
