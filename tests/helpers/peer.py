@@ -12,13 +12,13 @@ import json
 import os
 import queue
 import random
-import socket
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 Answer = Any

@@ -51,6 +51,7 @@ class Coordinator(JobState):
         record = self.roster.members.get(member)
         if record is not None:
             self._declare(record, message.declaration, now)
+            self._begin_publication(now)
 
     def on_term_refused(self, message: msg.TermRefused) -> None:
         """P6: a member follows a term that is not ours: take a higher one and ask all to re-declare."""

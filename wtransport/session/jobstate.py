@@ -44,6 +44,8 @@ class JobState:
     def _take_term(self, counter: int) -> None:
         self.term = Term(counter, self.term.incarnation)
         self._n = 0
+        # P1: another coordinator of the lower term may have given the same publication: what was begun in it is begun anew.
+        self.trainers = ()
         self._send_all((member, msg.NewTerm(self.term)) for member in self.roster.members)
 
     def _declare(self, record: msg.MemberRecord, declaration: msg.Declaration, now: float) -> None:
@@ -105,9 +107,9 @@ class JobState:
         """Whether a rewind must begin a publication: not when another rank of the same rewind has begun it."""
         if self._rewound_to == message.version and message.rank not in self._last:
             return False
-        held = self.ledger.newest_available()
-        highest = max([*self._last.values(), held.identity.version if held is not None else -1])
-        return message.version <= highest
+        # Of any publication: a generator that is ahead keeps a higher version of an earlier one.
+        held = (item.identity.version for item in self.ledger.versions.values() if item.available)
+        return message.version <= max([*self._last.values(), *held], default=-1)
 
     def _admission(self, message: msg.PutRequest) -> object:
         identity = Identity(self.publication, message.version)

@@ -28,6 +28,8 @@ class Roster:
         """Why *join* cannot be admitted, or None."""
         if join.name in self.excluded:
             return Refused("fenced", f"{join.name} is excluded: {self.excluded[join.name]}", "admit it first", True)
+        if join.member in self.gone and self.rivals(join):
+            return Refused("fenced", f"a newer incarnation of {join.name} took this member's place", "", False)
         if join.member in self.gone or join.member in self.members:
             return Refused("fenced", "this incarnation is no longer a member", "join under a new incarnation", True)
         if join.role not in ("trainer", "generator") or join.world_size < 1 or not 0 <= join.rank < join.world_size:
