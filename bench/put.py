@@ -99,8 +99,8 @@ async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, wei
 
 
 async def _linked(transport: wtransport.Transport) -> None:
-    while not await transport.describe():
-        await asyncio.sleep(0.01)  # noqa: ASYNC110 - there is no event for a data link
+    while not await transport.describe():  # noqa: ASYNC110 - there is no event for a data link
+        await asyncio.sleep(0.01)
 
 
 async def _settled(case: Case) -> None:

@@ -13,6 +13,7 @@ import multiprocessing
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 
 import wtransport
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

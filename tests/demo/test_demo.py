@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def command(*arguments: str) -> list[str]:
@@ -30,9 +33,8 @@ def test_the_reward_rises_and_every_version_is_verified(tmp_path: Path) -> None:
 
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path) -> None:
     env = os.environ | {"WTRANSPORT_RECORDER_DIR": str(tmp_path / "rings")}
-    running = subprocess.Popen(
-        command("--seconds", "60"), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    running = subprocess.Popen(command("--seconds", "60"), env=env, start_new_session=True, **streams)
     assert running.stdout is not None
     with running:
         for line in running.stdout:

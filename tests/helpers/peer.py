@@ -175,6 +175,14 @@ class Peer:
             text = await asyncio.to_thread(pipe.read)
         return {"status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "text": text.decode()}
 
+    async def linger(self) -> Answer:
+        """Fork a child that sleeps, and outlives this process; returns its process id."""
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        return pid
+
     async def load(self, num_workers: int) -> Answer:
         """Read a data set with worker processes, forked from here."""
         import torch
