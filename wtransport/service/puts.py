@@ -22,7 +22,7 @@ from wtransport.service.writing import Writing
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
-from wtransport.session.outcomes import Delivered, Receipt
+from wtransport.session.outcomes import Delivered, Excluded, Outcome, Receipt
 from wtransport.session.source import Source
 from wtransport.weights.assign import Assignment
 from wtransport.weights.manifest import Manifest
@@ -286,10 +286,12 @@ class Puts:
 
     def _put_done(self, action: act.PutDone) -> None:
         record = self.records[action.put]
-        outcomes = {}
+        outcomes: dict[str, Outcome] = {}
         for member, outcome in action.outcomes.items():
             name = record.names.get(member, member[:8])
             outcomes[name] = Delivered(record.nbytes.get(member, 0)) if isinstance(outcome, Delivered) else outcome
+        for name in self._context.membership.excluded:
+            outcomes.setdefault(name, Excluded("excluded from the job; it keeps the version it holds"))
         publication = str(record.identity.publication) if record.identity is not None else ""
         nbytes = sum(outcome.nbytes for outcome in outcomes.values() if isinstance(outcome, Delivered))
         changed = 0 if action.noop else self._changed(record)
