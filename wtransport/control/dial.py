@@ -232,7 +232,7 @@ class _Dialler:
 
     def _failure(self) -> ConnectError:
         lines = [f"{where} ({tried.count} times, last: {_why(tried.error)})" for where, tried in self._tried.items()]
-        within = f" within {self._deadline_s:g} s" if self._left_s() <= 0 else ""
+        within = f" within {self._deadline_s:.3g} s" if self._left_s() <= 0 else ""
         error = ConnectError(
             f"no connection to {self._address}{within}; tried {', '.join(lines) or 'nothing'}",
             phase="connect",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wtransport.errors import ClosedError
@@ -24,8 +26,11 @@ class ServiceThread:
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self._selector = selectors.DefaultSelector()
+        self.loop = asyncio.SelectorEventLoop(self._selector)
         self._pid = os.getpid()
+        reference = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _leave_to_parent(reference))
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -59,6 +64,22 @@ class ServiceThread:
         except RuntimeError:
             return  # the loop is closed: what *call* was about is gone with it
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: give up every descriptor the loop watches, so that the parent's end is seen though the child lives on.
+
+        Their numbers stay taken, by nothing: the objects that own them here close them once more, and none may close what another opened.
+        """
+        if self.loop.is_closed():
+            return
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            # The epoll set first: it is shared with the parent, which goes on watching.
+            watching = [self._selector.fileno()] if isinstance(self._selector, selectors.EpollSelector) else []
+            for fd in [*watching, *self._selector.get_map()]:
+                os.dup2(nothing, fd, inheritable=False)
+        finally:
+            os.close(nothing)
+
     @property
     def alive(self) -> bool:
         """Whether the thread serves this process."""
@@ -69,3 +90,9 @@ class ServiceThread:
         if self.alive:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
+
+
+def _leave_to_parent(reference: weakref.ref[ServiceThread]) -> None:
+    thread = reference()
+    if thread is not None:
+        thread.leave_to_parent()
