@@ -64,5 +64,6 @@ void bind_heart(nb::module_& m) {
             return std::make_tuple(stats->last_rx_age_ns, stats->python_age_ns);
           },
           "peer"_a, "(age of the last beat, Python age it carried), in ns. KeyError for a peer without a socket.")
-      .def("close", &Heart::close, nb::call_guard<nb::gil_scoped_release>(), "Join the thread, close every descriptor. Idempotent.");
+      .def("close", &Heart::close, nb::call_guard<nb::gil_scoped_release>(),
+           "Join the thread, close every descriptor. Idempotent.");
 }

@@ -36,17 +36,18 @@ std::shared_ptr<Work> submit(TcpSender& sender, Transfer::Kind kind, const AnyRe
   return sender.submit(kind, std::move(memory), target, std::move(spans), num_digests, flags);
 }
 
-std::shared_ptr<Work> submit_write(TcpSender& sender, const AnyRegion& src, uint64_t key, uint64_t generation, const SpanTable& spans,
-                            size_t num_digests, uint32_t flags) {
+std::shared_ptr<Work> submit_write(TcpSender& sender, const AnyRegion& src, uint64_t key, uint64_t generation,
+                                   const SpanTable& spans, size_t num_digests, uint32_t flags) {
   return submit(sender, Transfer::Kind::Write, src, {key, generation}, spans, num_digests, flags);
 }
 
-std::shared_ptr<Work> submit_read(TcpSender& sender, const AnyRegion& dst, uint64_t key, uint64_t generation, const SpanTable& spans,
-                           size_t num_digests, uint32_t flags) {
+std::shared_ptr<Work> submit_read(TcpSender& sender, const AnyRegion& dst, uint64_t key, uint64_t generation,
+                                  const SpanTable& spans, size_t num_digests, uint32_t flags) {
   return submit(sender, Transfer::Kind::Read, dst, {key, generation}, spans, num_digests, flags);
 }
 
-void put_grant(TcpReceiver& receiver, uint64_t key, const AnyRegion& region, uint64_t generation, bool writable, size_t num_digests) {
+void put_grant(TcpReceiver& receiver, uint64_t key, const AnyRegion& region, uint64_t generation, bool writable,
+               size_t num_digests) {
   wt::Memory memory = wt::py::memory_of(region);
   wt::Status status;
   {
@@ -77,11 +78,13 @@ void bind_tcp(nb::module_& m) {
            }),
            "engine"_a, "fds"_a, "epoch"_a, "Takes ownership of connected stream sockets, whether or not it succeeds.")
       .def_prop_ro("id", &TcpSender::id, "Number in the engine; the event (2, id, error code, 0) says that the endpoint broke.")
-      .def("write", &submit_write, "src"_a, "key"_a, "generation"_a, "spans"_a, "num_digests"_a, "flags"_a,
-           "Store local spans in what the peer granted under (key, generation). Settles OK once the owner has stored every byte.\n"
-           "The caller keeps the memory until then.")
+      .def(
+          "write", &submit_write, "src"_a, "key"_a, "generation"_a, "spans"_a, "num_digests"_a, "flags"_a,
+          "Store local spans in what the peer granted under (key, generation). Settles OK once the owner has stored every byte.\n"
+          "The caller keeps the memory until then.")
       .def("read", &submit_read, "dst"_a, "key"_a, "generation"_a, "spans"_a, "num_digests"_a, "flags"_a,
-           "Fetch spans of what the peer granted; columns 0 and 1 say where they go. STALE if the grant ended before the last byte.")
+           "Fetch spans of what the peer granted; columns 0 and 1 say where they go. STALE if the grant ended before the last "
+           "byte.")
       .def("alive", &TcpSender::alive)
       .def(
           "status", [](const TcpSender& sender) { return status_of(sender.status()); },
@@ -97,9 +100,10 @@ void bind_tcp(nb::module_& m) {
            }),
            "engine"_a, "fds"_a, "epoch"_a, "Takes ownership of connected stream sockets, whether or not it succeeds.")
       .def_prop_ro("id", &TcpReceiver::id, "Number in the engine; the event (2, id, error code, 0) says that the endpoint broke.")
-      .def("grant", &put_grant, "key"_a, "region"_a, "generation"_a, "writable"_a, "num_digests"_a,
-           "Let the peer write (if writable) and read a region. An older grant of the key is revoked. The grant is over once the\n"
-           "generation word of a shared region moves. The caller keeps a LocalRegion's memory until revoke() or close() returned.")
+      .def(
+          "grant", &put_grant, "key"_a, "region"_a, "generation"_a, "writable"_a, "num_digests"_a,
+          "Let the peer write (if writable) and read a region. An older grant of the key is revoked. The grant is over once the\n"
+          "generation word of a shared region moves. The caller keeps a LocalRegion's memory until revoke() or close() returned.")
       .def("revoke", &TcpReceiver::revoke, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "When it returns nobody touches the region through this endpoint; later frames are refused with STALE and counted.")
       .def("ledger", &ledger_of, "key"_a,

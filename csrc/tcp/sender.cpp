@@ -53,7 +53,8 @@ struct TcpSender::State {
   std::mutex join_mutex;
 };
 
-Result<std::unique_ptr<TcpSender>> TcpSender::create(std::shared_ptr<Engine> engine, const std::vector<int>& fds, uint64_t epoch) {
+Result<std::unique_ptr<TcpSender>> TcpSender::create(std::shared_ptr<Engine> engine, const std::vector<int>& fds,
+                                                     uint64_t epoch) {
   auto* state = new State(std::move(engine), fds.size());
   std::unique_ptr<TcpSender> sender(new TcpSender(state));
   for (size_t i = 0; i < fds.size(); ++i) {

@@ -128,8 +128,8 @@ void SenderStream::finish_data() {
 
 bool SenderStream::handle_ack(const FrameHeader& header) {
   std::unique_lock lock(mutex_);
-  auto share = std::find_if(shares_.begin(), shares_.end(),
-                            [&](const Share& each) { return each.transfer->work->id() == header.work; });
+  auto share =
+      std::find_if(shares_.begin(), shares_.end(), [&](const Share& each) { return each.transfer->work->id() == header.work; });
   bool last = header.has(kFrameLast);
   bool believable = share != shares_.end() && header.nbytes <= static_cast<uint64_t>(share->asked) &&
                     header.nbytes >= static_cast<uint64_t>(share->acknowledged);

@@ -48,7 +48,7 @@ class SenderStream {
   // This stream's part of one transfer, until the owner has acknowledged it.
   struct Share {
     std::shared_ptr<Transfer> transfer;
-    int64_t asked = 0;        // bytes put on their way, or requested
+    int64_t asked = 0;  // bytes put on their way, or requested
     int64_t acknowledged = 0;
     uint64_t last_frame = 0;  // number in the outlet of the frame that closes it; 0 while it is open
     int64_t expected = 0;     // Data frames to come

@@ -144,7 +144,8 @@ struct Table {
 
 inline bool same(const Table& table, const Buffer& a, const Buffer& b) {
   for (const Span& span : table.spans) {
-    if (!std::equal(a.bytes.begin() + span.src, a.bytes.begin() + span.src + span.nbytes, b.bytes.begin() + span.dst)) return false;
+    if (!std::equal(a.bytes.begin() + span.src, a.bytes.begin() + span.src + span.nbytes, b.bytes.begin() + span.dst))
+      return false;
   }
   return true;
 }

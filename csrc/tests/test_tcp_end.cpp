@@ -76,8 +76,8 @@ void abort_at_random_moments() {
           auto kind = i % 2 == 0 ? Transfer::Kind::Write : Transfer::Kind::Read;
           bool write = kind == Transfer::Kind::Write;
           std::vector<Span> spans{{0, 0, write ? i * kSize / 8 : 0, kSize / 8 >> (i % 8), 0, 0}};
-          works[static_cast<size_t>(i)] = bench.sender->submit(kind, buffers[static_cast<size_t>(i)]->memory(), {write ? 1U : 2U, 5},
-                                                               spans, 1, kFlagDigest);
+          works[static_cast<size_t>(i)] =
+              bench.sender->submit(kind, buffers[static_cast<size_t>(i)]->memory(), {write ? 1U : 2U, 5}, spans, 1, kFlagDigest);
           if (i % 5 == 0) works[static_cast<size_t>(i)]->cancel();
         }
       });
@@ -141,8 +141,7 @@ void owner_closes_first() {
   bench.receiver->close();
   bench.receiver->close();
   std::vector<Event> events;
-  wait_until(
-      *bench.initiator, [&] { return count(events, EventKind::EndpointBroken, bench.sender->id()) == 1; }, &events);
+  wait_until(*bench.initiator, [&] { return count(events, EventKind::EndpointBroken, bench.sender->id()) == 1; }, &events);
   CHECK(bench.sender->status().code == ErrCode::CLOSED);
   CHECK(bench.submit(Transfer::Kind::Write)->code() == ErrCode::CLOSED);
   CHECK(bench.receiver->status().code == ErrCode::CLOSED);

@@ -121,7 +121,8 @@ void revoke_under_way() {
     uint64_t key = static_cast<uint64_t>(round) + 10;
     CHECK(bench.receiver->grant(key, granted->memory(), 1, true, 2).ok());
     Buffer mine(kSize, 1);
-    auto work = bench.sender->submit(write ? Transfer::Kind::Write : Transfer::Kind::Read, mine.memory(), {key, 1}, {kWhole}, 2, 0);
+    auto work =
+        bench.sender->submit(write ? Transfer::Kind::Write : Transfer::Kind::Read, mine.memory(), {key, 1}, {kWhole}, 2, 0);
     std::this_thread::sleep_for(std::chrono::microseconds(below(random, 4'000)));
     bench.receiver->revoke(key);
     std::vector<std::byte> then = granted->bytes;
