@@ -11,7 +11,7 @@ from wtransport.session.identity import Identity, MemberId
 from wtransport.session.landing import PullState
 
 if TYPE_CHECKING:
-    from wtransport.session.sink import Sink
+    from wtransport.session.landings import LandingBook
 
 _MAX_ATTEMPTS = 5
 
@@ -19,14 +19,22 @@ _MAX_ATTEMPTS = 5
 class CatchUp:
     """Pull policy of one sink: one pull at a time, of the newest available version, from one whole holder or all part holders."""
 
-    def __init__(self, sink: Sink, stall_timeout_s: float) -> None:
+    def __init__(self, sink: LandingBook, stall_timeout_s: float) -> None:
         self._sink = sink
         self._stall_timeout_s = stall_timeout_s
         self.available: msg.Available | None = None
         self.pull: PullState | None = None
         self.linked: set[MemberId] = set()
         self._attempts: Counter[Identity] = Counter()
+        self._gave_up: Identity | None = None
         self._refused: set[tuple[Identity, MemberId]] = set()
+
+    def rebound(self) -> None:
+        """A new binding: whatever was asked was asked for the old one."""
+        self.pull = None
+        self._gave_up = None
+        self._attempts.clear()
+        self._refused.clear()
 
     def wants(self, identity: Identity) -> bool:
         """Whether *identity* is being pulled: its Begin is welcome though it failed, or was settled, before."""
@@ -36,6 +44,7 @@ class CatchUp:
         """The coordinator says who holds the newest version."""
         if message != self.available:
             self._attempts[message.identity] = 0  # other holders: worth trying again
+            self._gave_up = None
         self.available = message
         self._refused = {item for item in self._refused if item[0] == message.identity}
         self._sink.shows.on_available(message.identity)
@@ -50,9 +59,12 @@ class CatchUp:
         self._sink.advance(now)
 
     def on_source_ready(self, member: MemberId, now: float) -> None:
-        """A link to *member* is up."""
+        """A link to *member* is up (again): what it could not give over the last one it may give now."""
         self.linked.add(member)
+        self._refused = {item for item in self._refused if item[1] != member}
+        self._gave_up = None
         self._ask(now)
+        self._sink.advance(now)
 
     def on_pull_refused(self, source: MemberId, message: msg.PullRefused, now: float) -> None:
         """The holder cannot serve it: try others."""
@@ -66,6 +78,7 @@ class CatchUp:
         self.linked.discard(member)
         if self.pull is not None and member in self.pull.members:
             self._refused.add((self.pull.identity, member))
+            self._attempts[self.pull.identity] -= 1  # a lost link is not the version's fault, and is dialled again at a measured pace
             self._retry("the holder was lost")
 
     def landing_failed(self, identity: Identity) -> None:
@@ -93,7 +106,7 @@ class CatchUp:
         identity = self.available.identity
         if held is not None and not sink.newer(identity, held):
             return
-        if any(item >= identity for item in (*sink.landings, *sink.waiting)) or self._attempts[identity] >= _MAX_ATTEMPTS:
+        if any(item >= identity for item in (*sink.landings, *sink.waiting)) or identity == self._gave_up:
             return
         if sink.slots.writable() is None and sink.slots.credited() is None:
             return
@@ -129,5 +142,5 @@ class CatchUp:
 
     def _give_up(self, identity: Identity, code: str, message: str) -> None:
         self.pull = None
-        self._attempts[identity] = _MAX_ATTEMPTS
+        self._gave_up = identity
         self._sink.out.append(act.GetFailed(identity, code, message))

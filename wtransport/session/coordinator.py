@@ -38,10 +38,11 @@ class Coordinator(JobState):
         if self.publication != NO_PUBLICATION:
             begun = msg.PublicationBegun(self.publication, self.trainers, self._rewound_to is not None)
             self.out.append(act.Send(join.member, begun))
+        # The roster first: what is offered next names members the newcomer must be able to find.
+        self._announce_view()
         self._declare(record, declaration, now)
         self._notice("joined", record.name, None, f"{record.role} rank {record.rank} of {record.world_size}")
         self._expected.discard(join.member)
-        self._announce_view()
         if self._rebuild_deadline is not None and not self._expected:
             self._open(now)
         self._begin_publication(now)
@@ -70,7 +71,6 @@ class Coordinator(JobState):
         self.out.append(act.Expel(member))
         self._notice(kind, record.name, None, cause)
         self._declared.pop(member, None)
-        lost = self.ledger.drop(member)
         for state in self.ledger.versions.values():
             if member in state.awaiting:
                 self._withdrawal_answer(state, member, installed=False, now=now)
@@ -80,15 +80,13 @@ class Coordinator(JobState):
         self._announce_view()
         if record.role == "trainer" and member in self.trainers:
             self.trainers = ()
-        if self._rebuild_deadline is None:
-            for state in lost:
-                self._unavailable(state)
+        self._let_go(member, None)
 
     def on_bound(self, member: MemberId, message: msg.Bound, now: float) -> None:
         """A sink has a new binding: what its old slots held is gone, and it may pull."""
         if member in self.roster.members:
             self.roster.bindings[member] = message.binding
-            self.ledger.drop(member)
+            self._let_go(member, None)
             self._offer(member)
 
     def steer(self, requester: MemberId, message: msg.SteerRequest, now: float) -> None:
@@ -177,8 +175,7 @@ class Coordinator(JobState):
 
     def on_holding_ended(self, member: MemberId, message: msg.HoldingEnded) -> None:
         """A holder let go of a version."""
-        for state in self.ledger.drop(member, message.identity):
-            self._unavailable(state)
+        self._let_go(member, message.identity)
 
     def on_behind(self, member: MemberId, message: msg.Behind) -> None:
         """A sink had no slot in time: it will pull, so tell it from whom."""

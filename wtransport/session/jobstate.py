@@ -177,6 +177,20 @@ class JobState:
         if state is not None and member not in state.holders:
             self.out.append(act.Send(member, msg.Available(state.identity, state.world_size, state.whole, state.parts)))
 
+    def _let_go(self, member: MemberId, identity: Identity | None) -> None:
+        """P9: *member* holds *identity* (None: anything) no more; who pulls is told who else holds it, or that nobody does."""
+        newest = self.ledger.newest_available()
+        held = newest is not None and member in newest.holders and identity in (None, newest.identity)
+        lost = self.ledger.drop(member, identity)
+        for state in lost:
+            state.announced = False  # should a holder come back, the others must hear of it
+        if self._rebuild_deadline is not None:
+            return
+        for state in lost:
+            self._unavailable(state)
+        if newest is not None and held and newest not in lost:
+            self._announce(newest, again=True)
+
     def _unavailable(self, state: VersionState) -> None:
         self._notice("unavailable", "", state.identity.version, "its last holder is gone")
         self._send_all((item.member, msg.Unavailable(state.identity)) for item in self.roster.generators)

@@ -10,7 +10,7 @@ from wtransport.session.identity import COORDINATOR, Identity
 from wtransport.session.slots import Slot
 
 if TYPE_CHECKING:
-    from wtransport.session.sink import Sink
+    from wtransport.session.landings import LandingBook
 
 
 class Shows:
@@ -21,7 +21,7 @@ class Shows:
         holdings: The sink's holdings by identity.
     """
 
-    def __init__(self, sink: Sink, group_size: int) -> None:
+    def __init__(self, sink: LandingBook, group_size: int) -> None:
         self._sink = sink
         self._grouped = group_size > 1
         self.seq = 0

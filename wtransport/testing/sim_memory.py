@@ -74,4 +74,4 @@ class Shown:
 
     seq: int
     identity: Identity
-    rewind: bool
+    binding: int

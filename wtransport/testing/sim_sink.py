@@ -263,12 +263,13 @@ class SimSink:
         if self.shows:
             last = self.shows[-1]
             lower = action.identity < last.identity or action.identity.version < last.identity.version
-            if lower and not last.identity.publication < self.machine.rewound <= action.identity.publication:
+            afresh = last.binding != self.machine.binding  # a new binding holds nothing: it takes the newest there is
+            if lower and not afresh and not last.identity.publication < self.machine.rewound <= action.identity.publication:
                 raise Violation(f"{self._member.profile.name} is shown {action.identity} after {last.identity}, with no rewind")
             if action.seq <= last.seq:
                 raise Violation(f"{self._member.profile.name} is shown number {action.seq} after {last.seq}")
         self.shown = action
-        self.shows.append(Shown(action.seq, action.identity, self.machine.rewound == action.identity.publication))
+        self.shows.append(Shown(action.seq, action.identity, self.machine.binding))
 
     def _gone(self, source: MemberId) -> None:
         self.links.pop(source, None)

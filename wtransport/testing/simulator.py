@@ -68,11 +68,11 @@ class Simulator:
     def kill_coordinator(self) -> None:
         """It dies with everything it knew."""
         self.coordinator = None
-        for link in self._channels.values():
-            link.to_b.items.clear()
-            link.cut("the coordinator died")
-            link.to_b.items.clear()
         self._channels.clear()
+        for member in self.members.values():
+            if member.channel is not None:
+                member.channel.cut("the coordinator died")
+                member.channel.to_b.items.clear()
 
     def trainer(self, rank: int = 0, world_size: int = 1, name: str = "") -> SimMember:
         """A trainer rank joins."""
