@@ -104,15 +104,18 @@ class Peer:
         return _receipt(receipt)
 
     async def put_many(self, first: int, last: int, num_tensors: int = 4, numel: int = 1024, key: str = "") -> Answer:
+        """Put versions one after the other from the same tensors; counts outcomes, and keeps what was lost."""
         outcomes: dict[str, int] = {}
+        lost: list[dict[str, Any]] = []
         source = weights(0, num_tensors, numel)
         for version in range(first, last + 1):
             for tensor in source.values():
                 tensor.fill_(version)
-            receipt = await self._transports[key].put(source, version)
-            for outcome in receipt.outcomes.values():
-                outcomes[outcome.name] = outcomes.get(outcome.name, 0) + 1
-        return outcomes
+            receipt = _receipt(await self._transports[key].put(source, version))
+            for outcome in receipt["outcomes"].values():
+                outcomes[outcome["outcome"]] = outcomes.get(outcome["outcome"], 0) + 1
+            lost += [item | {"version": version} for item in receipt["outcomes"].values() if item["outcome"] == "lost"]
+        return {"outcomes": outcomes, "lost": lost}
 
     async def get(self, version: int | None = None, timeout_s: float | None = None, key: str = "", keep: bool = False) -> Answer:
         update = await self._transports[key].get(version, timeout_s=timeout_s)

@@ -105,6 +105,10 @@ class Reading:
                 return self._lease()
             if getting and self.get_errors:
                 raise next(iter(self.get_errors.values()))
+            if getting and self.shown is not None:
+                # P4: a group is shown the next version only once every rank has taken this one, be it to pass it over.
+                self.machine.shows.taken()
+                self._pump().run()
             self._changed.clear()
             left = None if deadline is None else deadline - self._context.now
             try:

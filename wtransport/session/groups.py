@@ -69,7 +69,7 @@ class Group:
         common = set.intersection(*(self.ready[rank] for rank in self.members))
         newer = [identity for identity in common if self.shown is None or identity > self.shown]
         if not newer:
-            return []
+            return self._release_hopeless()
         self.shown = max(newer)
         self.seq += 1
         self.shown_to = set(self.members)
@@ -77,4 +77,15 @@ class Group:
             messages.append((member, Show(self.seq, self.shown)))
             messages += [(member, Release(identity)) for identity in sorted(self.ready[rank]) if identity < self.shown]
             self.ready[rank] = {identity for identity in self.ready[rank] if identity > self.shown}
+        return messages
+
+    def _release_hopeless(self) -> list[tuple[MemberId, object]]:
+        """A rank that went on to a newer version never holds an older one again: others keep none that could only be shown with it."""
+        messages: list[tuple[MemberId, object]] = []
+        for rank, member in sorted(self.members.items()):
+            others = [self.ready[other] for other in self.members if other != rank]
+            for identity in sorted(self.ready[rank]):
+                if any(identity not in ready and any(item > identity for item in ready) for ready in others):
+                    messages.append((member, Release(identity)))
+                    self.ready[rank].discard(identity)
         return messages

@@ -26,6 +26,10 @@ class Landing:
     followers: set[MemberId] = field(default_factory=set)
     verifying: bool = False
 
+    def lacks(self, feed: str, rank: int) -> bool:
+        """Whether that rank of its feed has not begun it."""
+        return self.feed == feed and self.world_size > 1 and rank not in self.begun
+
     @property
     def whole(self) -> bool:
         """Whether every rank's part is written (P3)."""
@@ -45,7 +49,25 @@ class Waiting:
     world_size: int
     deadline: float
     begun: dict[int, MemberId] = field(default_factory=dict)
+    followers: set[MemberId] = field(default_factory=set)
     superseded: bool = False
+
+    def join(self, feed: str, rank: int, source: MemberId) -> None:
+        """A source began it: as a rank of the feed it will land from, or with another feed, to learn how that ends."""
+        if feed == self.feed:
+            self.begun[rank] = source
+        else:
+            self.followers.add(source)
+
+    def leave(self, source: MemberId) -> bool:
+        """A source is gone; whether any of the feed's is left."""
+        self.begun = {rank: member for rank, member in self.begun.items() if member != source}
+        self.followers.discard(source)
+        return bool(self.begun)
+
+    def parties(self) -> set[MemberId]:
+        """Everyone who waits for the result."""
+        return set(self.begun.values()) | self.followers
 
 
 @dataclass

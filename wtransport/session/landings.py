@@ -54,6 +54,7 @@ class LandingBook:
                 break
             del self.waiting[identity]
             self._start_landing(slot, identity, waiting.feed, waiting.world_size, waiting.begun, grant=True)
+            self.landings[identity].followers |= waiting.followers
         self.catchup.advance(now)
         feed = self.feeds.sole_ready()
         slot = self.slots.writable()
@@ -109,7 +110,9 @@ class LandingBook:
         self.landings.pop(landing.identity, None)
         answer = msg.Failed(landing.identity, code, text, tensor)
         self._settle(landing.identity, answer)
-        self._tell(landing.parties() - {gone}, answer)
+        self._tell(set(landing.begun.values()) - {gone}, answer)
+        # Who only followed has not failed: its version is still wanted, and will be pulled.
+        self._tell(landing.followers - {gone}, msg.Behind(landing.identity, text))
         slot = self.slots[landing.slot]
         if slot.generation == landing.generation:
             self.slots.drop(slot)

@@ -51,14 +51,15 @@ class Shows:
         if slot is None:
             self._sink.dropped["show"] += 1
             return
-        slot.held = False
+        slot.held = slot.released = False
         self._show(slot, message.identity, message.seq)
 
     def on_release(self, identity: Identity) -> None:
-        """P4: this READY will not be shown; the slot may be written again."""
+        """P4: this READY will not be shown; the slot may be written again, while what is shown stays."""
         slot = self._sink.slots.complete(identity)
         if slot is not None:
             slot.held = False
+            slot.released = self._sink.slots.shown not in (None, slot)
 
     def on_available(self, identity: Identity) -> None:
         """A rank that still holds a released version says READY again (a replacement joined)."""
@@ -73,7 +74,7 @@ class Shows:
             self._sink.out.append(act.Send(COORDINATOR, msg.ShowTaken(self.seq)))
 
     def _ready(self, slot: Slot, identity: Identity) -> None:
-        slot.held = True
+        slot.held, slot.released = True, False
         self._sink.out.append(act.Send(COORDINATOR, msg.Ready(identity)))
 
     def _show(self, slot: Slot, identity: Identity, seq: int) -> None:

@@ -21,7 +21,7 @@ class Sink(LandingBook):
         for landing in list(self.landings.values()):
             self._tell(landing.parties(), msg.Behind(landing.identity, "bound anew"))
         for waiting in self.waiting.values():
-            self._tell(set(waiting.begun.values()), msg.Behind(waiting.identity, "bound anew"))
+            self._tell(waiting.parties(), msg.Behind(waiting.identity, "bound anew"))
         self.landings.clear()
         self.waiting.clear()
         self.settled.clear()
@@ -96,6 +96,9 @@ class Sink(LandingBook):
         if message.slot >= 0 and credit is None:
             self.dropped["credit"] += 1
             return
+        for landing in [item for item in self.landings.values() if item.identity < identity and item.lacks(message.feed, message.rank)]:
+            # P3: a rank's versions rise, so it will never put that one.
+            self._fail_landing(landing, "deadline", f"rank {message.rank} did not put version {landing.identity.version}", None)
         answer = self._refusal(identity)
         if answer is not None:
             self._return_credit(credit, source)
@@ -110,7 +113,7 @@ class Sink(LandingBook):
                 deadline = now + message.credit_timeout_s
                 waiting = self.waiting[identity] = Waiting(identity, message.feed, message.world_size, deadline)
                 self._supersede()
-            waiting.begun[message.rank] = source
+            waiting.join(message.feed, message.rank, source)
         self.advance(now)
 
     def on_part(self, source: MemberId, message: msg.Part, now: float) -> None:
@@ -158,8 +161,8 @@ class Sink(LandingBook):
             if lacks:
                 self._fail_landing(landing, "peer_lost", cause, source)
         for identity, waiting in list(self.waiting.items()):
-            waiting.begun = {rank: member for rank, member in waiting.begun.items() if member != source}
-            if not waiting.begun:
+            if not waiting.leave(source):
+                self._tell(waiting.followers, msg.Behind(identity, cause))
                 del self.waiting[identity]
         self.feeds.forget(source)
         self.catchup.holder_failed(source, now)
@@ -202,15 +205,17 @@ class Sink(LandingBook):
                 self._fail_landing(landing, "stale", f"publication {publication} began", None)
         for identity in [item for item in self.waiting if item.publication < publication]:
             stale = msg.Failed(identity, "stale", f"publication {publication} began", None)
-            self._tell(set(self.waiting.pop(identity).begun.values()), stale)
+            self._tell(self.waiting.pop(identity).parties(), stale)
         for name in [item for item in self.feeds.by_name if not item.startswith("pull:") and item != str(publication)]:
             del self.feeds.by_name[name]
         self.advance(now)
 
     def on_overtaken(self, message: msg.Overtaken, now: float) -> None:
         """The coordinator declared a waiting version overtaken here (P2)."""
-        self.waiting.pop(message.identity, None)
-        self._settle(message.identity, msg.Ahead(message.identity, message.by))
+        waiting = self.waiting.pop(message.identity, None)
+        answer = msg.Ahead(message.identity, message.by)
+        self._tell(waiting.parties() if waiting is not None else set(), answer)
+        self._settle(message.identity, answer)
         self.advance(now)
 
     def on_withdraw(self, message: msg.Withdraw, now: float) -> None:
@@ -244,7 +249,7 @@ class Sink(LandingBook):
                 del self.waiting[identity]
                 answer = msg.Behind(identity, self._why_unwritable())
                 self._settle(identity, answer)
-                self._tell({*waiting.begun.values(), COORDINATOR}, answer)
+                self._tell({*waiting.parties(), COORDINATOR}, answer)
         for feed in self.feeds.by_name.values():
             if feed.mismatch_deadline is not None and feed.mismatch_deadline <= now:
                 feed.mismatch_deadline = None

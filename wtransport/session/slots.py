@@ -31,6 +31,7 @@ class Slot:
         leases: Leases the user holds.
         tensors_alive: Whether a tensor over its memory still lives after the lease.
         held: Kept for its group until SHOW or RELEASE (P4).
+        released: Complete, and never to be shown (P4): it may be written though it is the newest.
     """
 
     index: int
@@ -41,6 +42,7 @@ class Slot:
     leases: int = 0
     tensors_alive: bool = False
     held: bool = False
+    released: bool = False
 
     @property
     def in_use(self) -> bool:
@@ -93,7 +95,7 @@ class SlotTable:
         for slot in self.slots:
             if slot.granted or slot.in_use or slot is self.shown:
                 continue
-            if slot.state is SlotState.FREE or (slot.state is SlotState.COMPLETE and slot is not newest):
+            if slot.state is SlotState.FREE or (slot.state is SlotState.COMPLETE and (slot is not newest or slot.released)):
                 return slot
         return None
 
@@ -102,6 +104,7 @@ class SlotTable:
         slot.generation += 1
         slot.state = SlotState.LANDING if identity is not None else SlotState.CREDIT
         slot.identity = identity
+        slot.released = False
 
     def release(self, slot: Slot, member: MemberId) -> None:
         """*member* has sent PART or RETURN: its works over the slot have settled."""
