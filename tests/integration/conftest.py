@@ -56,7 +56,7 @@ def start(zygote: Zygote, request: pytest.FixtureRequest) -> Iterator[Callable[.
 
 @pytest.fixture
 def member(start: Callable[..., Process], url: str, settings: dict[str, Any]) -> Callable[..., Process]:
-    """``member("generator", name=..., config={...}, bind={...})``: a member of one job in a process of its own, bound if it is a generator."""
+    """``member("generator", name=..., config={...}, bind={...})``: a member of one job in a process of its own."""
 
     def join(
         role: str, *, at: str = url, config: dict[str, Any] | None = None, bind: dict[str, Any] | None = None, **arguments: Any

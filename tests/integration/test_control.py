@@ -8,17 +8,20 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import wtransport
 from tests.helpers.processes import PeerError, Process, until
-from tests.helpers.scripts import Script
 from tests.integration.conftest import linked, outcome, reaches, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.helpers.scripts import Script
 
 QUICK = {"rebuild_s": 2.0}
 
@@ -41,7 +44,7 @@ def loopback_v6() -> bool:
 
 
 @pytest.fixture
-def served(start_python: Callable[..., Script]) -> Iterator[Callable[[str], tuple[Script, str]]]:
+def served(start_python: Callable[..., Script]) -> Callable[[str], tuple[Script, str]]:
     """``served(url)``: ``wtransport serve`` in a process of its own; returns it and the bound address."""
 
     def serve(url: str) -> tuple[Script, str]:
@@ -49,7 +52,7 @@ def served(start_python: Callable[..., Script]) -> Iterator[Callable[[str], tupl
         script = start_python(text, env={"WTRANSPORT_REBUILD_S": "2.0"})
         return script, script.line("", 30)
 
-    yield serve
+    return serve
 
 
 def test_members_start_in_any_order(start: Callable[..., Process], url: str, settings: dict[str, Any]) -> None:

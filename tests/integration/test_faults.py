@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.helpers.processes import PeerError, Process, until
 from tests.integration.conftest import outcome, reaches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BACKENDS = ["shm", "tcp"]
 BIG = {"numel": 8 << 20}
@@ -93,7 +95,7 @@ def test_a_trainer_killed_during_a_put_leaves_no_torn_version(
     time.sleep(delay_s)
     trainer.kill()
     for generator in generators:
-        assert "lost" in until(lambda: [kind for kind in kinds(generator, "trainer-0") if kind == "lost"], what="the event")
+        assert "lost" in until(lambda one=generator: [kind for kind in kinds(one, "trainer-0") if kind == "lost"], what="the event")
         got = generator.call("get")
         assert got["version"] in (1, 2)
         assert got["values"] == [float(got["version"])]

@@ -75,7 +75,8 @@ class ServiceThread:
         try:
             # The epoll set first: it is shared with the parent, which goes on watching.
             watching = [self._selector.fileno()] if isinstance(self._selector, selectors.EpollSelector) else []
-            for fd in [*watching, *self._selector.get_map()]:
+            watched = [key.fd for key in self._selector.get_map().values()]
+            for fd in [*watching, *watched]:
                 os.dup2(nothing, fd, inheritable=False)
         finally:
             os.close(nothing)
