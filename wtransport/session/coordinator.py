@@ -18,7 +18,8 @@ class Coordinator(JobState):
         declaration = join.declaration
         if declaration.term.counter >= self.term.counter and declaration.term != self.term:
             self._take_term(declaration.term.counter + 1)
-        if declaration.roster and not self.roster.members:
+        if declaration.roster and not self._rebuilt:
+            self._rebuilt = True  # once: the roster may name incarnations that will never come back
             self._expected = {item.member for item in declaration.roster}
             self._rebuild_deadline = now + self._rebuild_s
         if self._rebuild_deadline is not None and join.member not in self._expected:
@@ -33,6 +34,7 @@ class Coordinator(JobState):
             text = f"a newer incarnation of {join.name} took this member's place"
             self.out.append(act.Send(rival, msg.Refused("fenced", text, "", False)))
             self.on_lost(rival, "fenced", text, now)
+        self._rebuilt = True
         record = self.roster.admit(join, self.term.counter)
         self.out.append(act.Send(join.member, msg.Welcome(self.term, record.ordinal, self.publication, beat_token)))
         if self.publication != NO_PUBLICATION:

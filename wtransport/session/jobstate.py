@@ -36,6 +36,7 @@ class JobState:
         self._last: dict[int, int] = {}
         self._declared: dict[MemberId, Publication] = {}
         self._expected: set[MemberId] = set()
+        self._rebuilt = False
         self._rebuild_deadline: float | None = None
         self._queued: list[Callable[[float], None]] = []
         self._rebuild_s = rebuild_s

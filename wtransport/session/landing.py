@@ -12,6 +12,7 @@ class Landing:
     """One version landing in one slot.
 
     Attributes:
+        deadline: When ranks that have not begun are given up on, if the version can be had from its holders.
         parted: Ranks whose part is written, of those that began.
         followers: Sources of other feeds that offered the same version meanwhile: they learn how it ends, and write nothing.
     """

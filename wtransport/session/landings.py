@@ -38,6 +38,7 @@ class LandingBook:
         self.dropped: Counter[str] = Counter()
         self.shows = Shows(self, group_size)
         self.catchup = CatchUp(self, stall_timeout_s)
+        self.stall_timeout_s = stall_timeout_s
         self.mismatch_grace_s = mismatch_grace_s
 
     def advance(self, now: float) -> None:
@@ -53,7 +54,7 @@ class LandingBook:
                 self._recall()
                 break
             del self.waiting[identity]
-            self._start_landing(slot, identity, waiting.feed, waiting.world_size, waiting.begun, grant=True)
+            self._start_landing(slot, identity, waiting.feed, waiting.world_size, waiting.begun, now, grant=True)
             self.landings[identity].followers |= waiting.followers
         self.catchup.advance(now)
         feed = self.feeds.sole_ready()
@@ -62,6 +63,13 @@ class LandingBook:
             self._claim(slot, None)
             slot.granted.add(feed.sole)
             self.out.append(act.SendGrant(feed.sole, slot.index, slot.generation, None))
+
+    def _orphaned(self) -> list[Landing]:
+        """Landings that lack a rank's Begin though the version is available: that rank had ended its put before it knew this sink."""
+        available = self.catchup.available
+        if available is None:
+            return []
+        return [item for item in self.landings.values() if item.identity <= available.identity and len(item.begun) < item.world_size]
 
     def newer(self, identity: Identity, held: Identity) -> bool:
         """P1: later in order, and not lower in number unless a rewind lies between."""
@@ -89,13 +97,14 @@ class LandingBook:
             self.out.append(act.SendGrant(source, landing.slot, landing.generation, landing.identity))
 
     def _start_landing(
-        self, slot: Slot, identity: Identity, feed: str, world_size: int, begun: dict[int, MemberId], *, grant: bool
+        self, slot: Slot, identity: Identity, feed: str, world_size: int, begun: dict[int, MemberId], now: float, *, grant: bool
     ) -> None:
         if grant:
             self._claim(slot, identity)
         else:
             slot.state, slot.identity = SlotState.LANDING, identity
         landing = Landing(identity, feed, world_size, slot.index, slot.generation, dict(begun))
+        landing.deadline = now + self.stall_timeout_s
         self.landings[identity] = landing
         for source in begun.values() if grant else ():
             slot.granted.add(source)

@@ -104,9 +104,10 @@ class Sink(LandingBook):
             self._return_credit(credit, source)
             self.out.append(act.Send(source, answer))
         elif identity in self.landings:
+            self.landings[identity].deadline = now + self.stall_timeout_s
             self._join_landing(self.landings[identity], source, message, credit)
         elif credit is not None:
-            self._start_landing(credit, identity, message.feed, message.world_size, {message.rank: source}, grant=False)
+            self._start_landing(credit, identity, message.feed, message.world_size, {message.rank: source}, now, grant=False)
         else:
             waiting = self.waiting.get(identity)
             if waiting is None:
@@ -238,6 +239,7 @@ class Sink(LandingBook):
         """When ``on_time`` has something to do next."""
         times = [item.deadline for item in self.waiting.values()]
         times += [feed.mismatch_deadline for feed in self.feeds.by_name.values() if feed.mismatch_deadline is not None]
+        times += [item.deadline for item in self._orphaned()]
         if self.catchup.pull is not None:
             times.append(self.catchup.pull.deadline)
         return min(times, default=None)
@@ -250,6 +252,8 @@ class Sink(LandingBook):
                 answer = msg.Behind(identity, self._why_unwritable())
                 self._settle(identity, answer)
                 self._tell({*waiting.parties(), COORDINATOR}, answer)
+        for landing in [item for item in self._orphaned() if item.deadline <= now]:
+            self._fail_landing(landing, "stale", "not every rank began it here; it is pulled instead", None)
         for feed in self.feeds.by_name.values():
             if feed.mismatch_deadline is not None and feed.mismatch_deadline <= now:
                 feed.mismatch_deadline = None

@@ -302,7 +302,7 @@ class Source(DeliveryBook):
     def next_deadline(self) -> float | None:
         """When ``on_time`` has something to do next."""
         times = [item.deadline for item in self._waiting()]
-        times += [put.deadline for put in self.puts.values() if put.state is PutState.ADMITTING or put.withdrawing]
+        times += [put.deadline for put in self.puts.values() if self._awaits_coordinator(put)]
         return min(times, default=None)
 
     def on_time(self, now: float) -> None:
@@ -319,8 +319,15 @@ class Source(DeliveryBook):
                 text = f"trainer ranks {missing} did not put version {put.version}" if missing else "the generator did not answer"
                 fields = {"peer": self.targets.get(delivery.sink), "version": put.version, "phase": delivery.state.value}
                 self._settle(delivery, Lost(DeadlineError(text, **fields)), now)
-        for put in [item for item in self.puts.values() if item.deadline <= now]:
-            if put.state is PutState.ADMITTING and not put.asked_digest:
+        for put in [item for item in self.puts.values() if self._awaits_coordinator(item) and item.deadline <= now]:
+            if put.state is PutState.ADMITTING:
                 self._fail_put(put, "deadline", "the coordinator did not admit the version in time", now)
-            elif put.withdrawing and put.state is not PutState.ENDED:
+            else:
                 self._fail_put(put, "withdrawn", "withdrawn; the coordinator did not answer", now)
+
+    @staticmethod
+    def _awaits_coordinator(put: Put) -> bool:
+        """Whether the put's deadline counts: neither while its digest is computed, nor once it has ended or is held."""
+        if put.state is PutState.ADMITTING:
+            return not put.asked_digest
+        return put.withdrawing and put.state in (PutState.DELIVERING, PutState.FINISHING)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from wtransport.session.identity import Identity, MemberId
 from wtransport.session.slots import Slot, SlotState
 
+#: The "rank" of a holder that writes every part at once.
+WHOLE = -1
+
 
 class Violation(AssertionError):
     """A rule of the protocol was broken."""
@@ -28,9 +31,10 @@ class Memory:
     name: str
     parts: dict[int, Tag] = field(default_factory=dict)
 
-    def holds(self, identity: Identity) -> bool:
-        """Whether every part here is *identity*'s, to the last byte."""
-        return bool(self.parts) and all(tag.whole and tag.identity == identity for tag in self.parts.values())
+    def holds(self, identity: Identity, world_size: int) -> bool:
+        """Whether every part is here and *identity*'s, to the last byte."""
+        covered = WHOLE in self.parts or len(self.parts) == world_size
+        return covered and all(tag.whole and tag.identity == identity for tag in self.parts.values())
 
     def write(self, slot: Slot | None, shown: bool, rank: int, tag: Tag) -> None:
         """A writer stores bytes.
@@ -49,6 +53,10 @@ class Memory:
                 raise Violation(f"{self.name} is written with {tag} while it is read (shown={shown}, leases={slot.leases})")
             if slot.state is SlotState.COMPLETE:
                 raise Violation(f"{self.name} is written with {tag} while it holds {slot.identity}")
+        if rank == WHOLE:
+            self.parts.clear()
+        else:
+            self.parts.pop(WHOLE, None)
         self.parts[rank] = tag
 
 

@@ -179,7 +179,7 @@ class SimSink:
 
     # Actions.
 
-    def act(self, action: object) -> None:
+    def carry_out(self, action: object) -> None:
         """Carry one action out."""
         match action:
             case act.Send(to, message):
@@ -250,15 +250,15 @@ class SimSink:
         for slot, memory in zip(self.machine.slots.slots, self.memories, strict=True):
             if slot.state is SlotState.COMPLETE and slot.identity is not None:
                 self._member.sim.installed.add((self._member.membership.member, slot.identity))
-                if not memory.holds(slot.identity):
+                if not memory.holds(slot.identity, self._member.sim.world_size):
                     raise Violation(f"{memory.name} is complete with {slot.identity}, and holds {memory.parts}")
         for _, _, memory, shown in self.leases:
-            if not memory.holds(shown.identity):
+            if not memory.holds(shown.identity, self._member.sim.world_size):
                 raise Violation(f"{memory.name} is leased with {shown.identity}, and holds {memory.parts}")
 
     def _show(self, action: act.ShowVersion) -> None:
         memory = self.memories[action.slot]
-        if not memory.holds(action.identity):
+        if not memory.holds(action.identity, self._member.sim.world_size):
             raise Violation(f"{memory.name} is shown as {action.identity}, and holds {memory.parts}")
         if self.shows:
             last = self.shows[-1]

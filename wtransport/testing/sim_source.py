@@ -11,7 +11,7 @@ from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.outcomes import Delivered
 from wtransport.session.source import Source
-from wtransport.testing.sim_memory import Memory, Tag, Violation, Write
+from wtransport.testing.sim_memory import WHOLE, Memory, Tag, Violation, Write
 from wtransport.testing.sim_network import Gone, Link, Linked
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class SimSource:
             case msg.PublicationBegun():
                 machine.on_publication(message.publication, now)
 
-    def act(self, action: object) -> None:
+    def carry_out(self, action: object) -> None:
         """Carry one action out."""
         match action:
             case act.Send(to, message):
@@ -166,8 +166,8 @@ class SimSource:
                 self._send_part(action)
             case act.ComputeDigest(put):
                 self.digests.append(put)
-            case act.PutAdmittedAction(_, identity):
-                self._admitted(identity)
+            case act.PutAdmittedAction(_, admitted):
+                self._admitted(admitted)
             case act.PutDone(put, outcomes, _):
                 identity = self.machine.puts[put].identity if put in self.machine.puts else None
                 for sink, outcome in outcomes.items():
@@ -191,7 +191,7 @@ class SimSource:
         whole = write.memory is not None and not write.cancelled and not fail
         if write.memory is not None:
             self._member.sim.store(write.memory, write.rank, Tag(write.identity, write.generation, whole))
-        if write.origin is not None and not write.origin.holds(write.identity):
+        if write.origin is not None and not write.origin.holds(write.identity, self._member.sim.world_size):
             raise Violation(f"{self._member.profile.name} served {write.identity} from a slot that was written meanwhile")
         if write.pinned is not None and self._member.sink is not None:
             self._member.sink.machine.lease_ended(write.pinned[0], write.pinned[1], now)
@@ -208,7 +208,7 @@ class SimSource:
         memory, generation = self._remotes.get((action.sink, action.slot), (None, -1))
         if action.sink not in self.linked or (action.sink, put.feed) not in self._plans or generation != action.generation:
             memory = None
-        rank = 0 if put.kind == "slot" else self.machine.rank
+        rank = WHOLE if put.kind == "slot" else self.machine.rank
         write = Write(action.delivery, put.identity, rank, action.sink, memory, action.slot, action.generation)
         self.writes[action.delivery] = write
         held = self._held.get(action.put)

@@ -30,6 +30,7 @@ class Simulator:
 
     Attributes:
         installed: Every (member, identity) that was ever complete in a slot.
+        world_size: Trainer ranks whose parts make a version.
         hold_writes: Keep writes from completing by themselves in ``settle``; they stay in ``choices``.
     """
 
@@ -41,6 +42,7 @@ class Simulator:
         self.stall_timeout_s = stall_timeout_s
         self.rebuild_s = rebuild_s
         self.hold_writes = hold_writes
+        self.world_size = 1
         self.network = Network()
         self.members: dict[str, SimMember] = {}
         self.retired: list[SimMember] = []
@@ -76,6 +78,7 @@ class Simulator:
 
     def trainer(self, rank: int = 0, world_size: int = 1, name: str = "") -> SimMember:
         """A trainer rank joins."""
+        self.world_size = max(self.world_size, world_size)
         return self._add(Profile("trainer", "", rank, world_size, name or f"t{rank}"), taker=False)
 
     def generator(
