@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.session.jobs import assert_settled
-from wtransport.testing.sim_member import SimMember
 from wtransport.testing.simulator import Simulator
+
+if TYPE_CHECKING:
+    from wtransport.testing.sim_member import SimMember
 
 INDEX = st.integers(0, 7)
 
