@@ -48,6 +48,23 @@ def test_a_part_of_a_generation_before_counts_for_nothing() -> None:
     assert held(job.generators[0]) == 1
 
 
+def test_a_verification_of_the_binding_before_does_not_install() -> None:
+    """The user binds anew while the landing is verified: the answer names slot and generation, and must fit nothing of the new binding."""
+    job = Job(generators=1, version=1)
+    job.put(2)
+    job.until(lambda item: item == "verify g0")
+    sink = job.generators[0].sink
+    assert sink is not None
+    late = sink.tasks["verify"].pop()
+    sink.bind()
+    job.until_write(job.trainers[0])
+    sink.tasks["verify"].append(late)
+    job.sim.step("verify g0")
+    assert sink.shown is None
+    job.sim.settle()
+    assert held(job.generators[0]) == 2
+
+
 def test_a_holder_that_reuses_its_slot_refuses_the_pull() -> None:
     """g0 is asked for a version, and its slot is overwritten before the answer: g1 gets the newer one, nothing torn."""
     job = Job(generators=1, version=1)

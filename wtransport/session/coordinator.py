@@ -173,7 +173,7 @@ class Coordinator(JobState):
         state = self.ledger.hold(member, message.holding)
         if member in state.awaiting:
             self._withdrawal_answer(state, member, installed=True, now=now)
-        self._announce(state)
+        self._announce(state, again=len(state.whole) == 1)  # the first whole holder: who could not combine the parts may pull it
 
     def on_holding_ended(self, member: MemberId, message: msg.HoldingEnded) -> None:
         """A holder let go of a version."""

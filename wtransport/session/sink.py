@@ -28,7 +28,10 @@ class Sink(LandingBook):
         for slot in self.slots.slots:
             self.out.append(act.RevokeGrants(slot.index))
         self.binding += 1
+        highest = max((slot.generation for slot in self.slots.slots), default=0)
         self.slots = SlotTable(num_slots)
+        for slot in self.slots.slots:
+            slot.generation = highest  # a verification or a Return of the old binding must not fit a landing of the new one
         self.shows.rebound()
         self.catchup.rebound()
         self.feeds.restart()
@@ -207,7 +210,10 @@ class Sink(LandingBook):
         for identity in [item for item in self.waiting if item.publication < publication]:
             stale = msg.Failed(identity, "stale", f"publication {publication} began", None)
             self._tell(self.waiting.pop(identity).parties(), stale)
-        for name in [item for item in self.feeds.by_name if not item.startswith("pull:") and item != str(publication)]:
+        kept = {str(publication)}
+        if self.catchup.available is not None:
+            kept.add(str(self.catchup.available.identity.publication))  # its part holders may still be pulled from
+        for name in [item for item in self.feeds.by_name if not item.startswith("pull:") and item not in kept]:
             del self.feeds.by_name[name]
         self.advance(now)
 

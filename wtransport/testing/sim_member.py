@@ -161,9 +161,9 @@ class SimMember:
         self.membership.redraw()
 
     def _machines(self) -> list[tuple[Source | Sink, Callable[[object], None]]]:
-        found: list[tuple[Source | Sink, Callable[[object], None]]] = [(self.source.machine, self.source.act)]
+        found: list[tuple[Source | Sink, Callable[[object], None]]] = [(self.source.machine, self.source.carry_out)]
         if self.sink is not None:
-            found.append((self.sink.machine, self.sink.act))
+            found.append((self.sink.machine, self.sink.carry_out))
         return found
 
     def _refused(self, message: msg.Refused) -> None:
