@@ -58,12 +58,14 @@ class JobState:
             group.join(record.rank, record.member, declaration.shown_seq, declaration.shown)
         if record.role == "generator":
             self._offer(record.member)
+        self._announce_newest()
         self._step_groups()
 
     def _open(self, now: float) -> None:
         """The roster is back, or had its time: what waited is done in the order it came."""
         self._rebuild_deadline = None
         self._expected.clear()
+        self._announce_newest()
         self._run_queued(now)
 
     def _run_queued(self, now: float) -> None:
@@ -171,6 +173,12 @@ class JobState:
             state.announced = True
             message = msg.Available(state.identity, state.world_size, state.whole, state.parts)
             self._send_all((item.member, message) for item in self.roster.generators if item.member not in state.holders)
+
+    def _announce_newest(self) -> None:
+        """A member has declared what it holds: that may be what others lost, or never heard of."""
+        newest = self.ledger.newest_available()
+        if newest is not None and self._rebuild_deadline is None:
+            self._announce(newest)
 
     def _offer(self, member: MemberId) -> None:
         """The newest available version, for a sink that is new, bound anew, or behind."""

@@ -26,6 +26,7 @@ class Landing:
     parted: set[int] = field(default_factory=set)
     followers: set[MemberId] = field(default_factory=set)
     verifying: bool = False
+    deadline: float = 0.0
 
     def lacks(self, feed: str, rank: int) -> bool:
         """Whether that rank of its feed has not begun it."""
