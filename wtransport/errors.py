@@ -6,7 +6,7 @@ attributes, so that a program can act on ``error.peer`` or ``error.version`` wit
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class TransportError(Exception):
@@ -74,6 +74,13 @@ class TransportError(Exception):
             if getattr(self, name) is None:
                 setattr(self, name, value)
         return self
+
+    def copied(self) -> Self:
+        """Another error like this one: what ends several operations at once says to each what is its own."""
+        other = type(self).__new__(type(self), *self.args)
+        other.__dict__.update(self.__dict__)
+        other.__cause__ = self.__cause__
+        return other
 
 
 # Caller: the call itself was wrong; nothing moved.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.helpers.zygote import Zygote
 
-WAIT_S = 20.0
+WAIT_S = 25.0
 _POLL_S = 0.01
 
 

@@ -81,6 +81,21 @@ def test_a_generator_killed_during_a_put_costs_the_others_nothing(member: Callab
     assert set(incarnations(good)) == {"trainer-0", "good"}
 
 
+def test_each_put_that_a_loss_ends_is_named_by_its_own_version(member: Callable[..., Process]) -> None:
+    patient = {"silent_after_s": 10.0, "credit_timeout_s": 10.0}
+    trainer = member("trainer", backend="tcp", config=patient)
+    bad = member("generator", name="bad", backend="tcp", config=patient)
+    reaches(trainer, "bad")
+    trainer.call("put", version=1)
+    bad.signal(signal.SIGSTOP)
+    puts = {version: trainer.start("put", version=version) for version in (2, 3)}
+    until(lambda: trainer.call("links"))
+    bad.kill()
+    for version, number in puts.items():
+        lost = trainer.result(number, 5.0)["outcomes"]["bad"]
+        assert (lost["outcome"], lost["fields"]["peer"], lost["fields"]["version"]) == ("lost", "bad", version)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.06])
 def test_a_trainer_killed_during_a_put_leaves_no_torn_version(

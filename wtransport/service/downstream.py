@@ -124,7 +124,10 @@ class Downstreams:
         self._on_gone(link.member, cause)
 
     def _closed(self, link: Downstream, error: TransportError | None) -> None:
-        self._gone(link, error or PeerLostError("the sink closed the link", peer=link.name))
+        why = f"the link to the sink ended: {error.message}" if error is not None else "the sink closed the link"
+        lost = PeerLostError(why, peer=link.name)
+        lost.__cause__ = error
+        self._gone(link, lost)
 
     def _broken(self, link: Downstream, endpoint: Endpoint, error: TransportError) -> None:
         self._gone(link, error)

@@ -79,7 +79,9 @@ class Reading:
         """
         self.get_errors.clear()
         available = self.machine.catchup.available
-        newest = available.identity if available is not None and version is None else None
+        # P4: what a group is shown next, and when, is the coordinator's choice: what is shown now is the newest there is.
+        showing = self.machine.shows.grouped and self.shown is not None
+        newest = available.identity if available is not None and version is None and not showing else None
         self.machine.advance(self._context.now)
         self._pump().run()
 

@@ -205,7 +205,10 @@ class Upstreams:
             self._on_message(link.record.member, message)
 
     def _closed(self, link: Upstream, error: TransportError | None) -> None:
-        link.break_off(error or PeerLostError("the source closed the link", peer=link.record.name))
+        why = f"the link to the source ended: {error.message}" if error is not None else "the source closed the link"
+        lost = PeerLostError(why, peer=link.record.name)
+        lost.__cause__ = error
+        link.break_off(lost)
 
     def _broken(self, link: Upstream, endpoint: Endpoint, error: TransportError) -> None:
         link.break_off(error)

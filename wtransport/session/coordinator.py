@@ -87,8 +87,11 @@ class Coordinator(JobState):
     def on_bound(self, member: MemberId, message: msg.Bound, now: float) -> None:
         """A sink has a new binding: what its old slots held is gone, and it may pull."""
         if member in self.roster.members:
+            before = self.roster.bindings.get(member, message.binding)
             self.roster.bindings[member] = message.binding
-            self._let_go(member, None)
+            if before != message.binding:
+                # The first one said since it joined is that of the holdings it declared.
+                self._let_go(member, None)
             self._offer(member)
 
     def steer(self, requester: MemberId, message: msg.SteerRequest, now: float) -> None:

@@ -17,13 +17,14 @@ class Shows:
     """What of a sink is complete, and what of that is shown.
 
     Attributes:
+        grouped: Whether the coordinator says what is shown, and when (P4).
         seq: Number of the last version shown; a group's ranks all yield every number, in order.
         holdings: The sink's holdings by identity.
     """
 
     def __init__(self, sink: LandingBook, group_size: int) -> None:
         self._sink = sink
-        self._grouped = group_size > 1
+        self.grouped = group_size > 1
         self.seq = 0
         self.shown: Identity | None = None
         self.holdings: dict[Identity, msg.Holding] = {}
@@ -40,7 +41,7 @@ class Shows:
         held = {item.identity for item in self._sink.slots.slots}
         self.holdings = {key: value for key, value in self.holdings.items() if key in held}
         self.holdings[identity] = holding
-        if self._grouped:
+        if self.grouped:
             self._ready(slot, identity)
         else:
             self._show(slot, identity, self.seq + 1)
@@ -64,12 +65,12 @@ class Shows:
     def on_available(self, identity: Identity) -> None:
         """A rank that still holds a released version says READY again (a replacement joined)."""
         slot = self._sink.slots.complete(identity)
-        if self._grouped and slot is not None and slot is not self._sink.slots.shown and not slot.held:
+        if self.grouped and slot is not None and slot is not self._sink.slots.shown and not slot.held:
             self._ready(slot, identity)
 
     def taken(self) -> None:
         """The user was given what is shown."""
-        if self._grouped and self._untaken:
+        if self.grouped and self._untaken:
             self._untaken = False
             self._sink.out.append(act.Send(COORDINATOR, msg.ShowTaken(self.seq)))
 

@@ -241,7 +241,7 @@ class Source(DeliveryBook):
             delivery.slot = -1
             put = self.puts[delivery.put]
             fields = {"peer": self.targets.get(sink, sink[:8]), "version": put.version, "phase": delivery.state.value}
-            self._settle(delivery, Lost(cause.with_fields(**fields)), now)
+            self._settle(delivery, Lost(cause.copied().with_fields(**fields)), now)
 
     # The driver.
 
