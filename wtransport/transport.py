@@ -7,6 +7,7 @@ import concurrent.futures
 import os
 import secrets
 import socket
+import threading
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from wtransport.blocking import BlockingTransport
@@ -256,11 +257,11 @@ class Transport:
         after = 0
         while True:
             try:
-                lease = await self._run(self._landing("next", after, None))
+                update = await self._take("next", after, None)
             except ClosedError:
                 return
-            after = lease.seq
-            yield _update(lease)
+            after = update.seq
+            yield update
 
     async def get(self, version: int | None = None, *, timeout_s: float | None = None) -> Update:
         """The newest version there is, pulled from any holder if it is not here; or *version*, or a newer one.
@@ -274,7 +275,7 @@ class Transport:
             DeadlineError: If it did not come in time.
         """
         wait_s = self.config.connect_timeout_s if timeout_s is None else timeout_s
-        return _update(await self._run(self._landing("get", version, wait_s)))
+        return await self._take("get", version, wait_s)
 
     # Everybody.
 
@@ -323,6 +324,29 @@ class Transport:
             raise UnsupportedError("only generators bind and get")
         return await getattr(service.landings, method)(*args)
 
+    async def _take(self, method: str, *args: Any) -> Update:
+        """Wait for a lease; one that is made as the wait is cancelled is given back, since nobody would ever release it."""
+        given_up = threading.Event()
+        waiting: list[asyncio.Task[Any] | None] = []
+
+        async def wait() -> Lease:
+            waiting.append(asyncio.current_task())
+            if given_up.is_set():
+                raise asyncio.CancelledError
+            lease: Lease = await self._landing(method, *args)
+            return lease
+
+        future = self._submit(wait())
+        try:
+            lease = await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            given_up.set()
+            future.add_done_callback(_give_back)
+            if self._thread is not None:
+                self._thread.post(lambda: [task.cancel() for task in waiting if task is not None])
+            raise
+        return Update(lease.identity, lease.seq, lease.tensors, lease.release)
+
     async def _on_service(self, describe: Any) -> Any:
         return describe(self._serving()[1])
 
@@ -353,8 +377,9 @@ class Transport:
         return self._thread.submit(call)
 
 
-def _update(lease: Lease) -> Update:
-    return Update(lease.identity, lease.seq, lease.tensors, lease.release)
+def _give_back(future: concurrent.futures.Future[Lease]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        future.result().release()
 
 
 def _chain(source: concurrent.futures.Future[T], target: concurrent.futures.Future[T]) -> None:
