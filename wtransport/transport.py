@@ -15,7 +15,7 @@ from wtransport.config import TransportConfig
 from wtransport.errors import BusyError, ClosedError, ConfigError, TransportError, UnsupportedError
 from wtransport.eventlog import EventLog
 from wtransport.handle import PutHandle
-from wtransport.memory.tensors import inspect
+from wtransport.memory.inspector import Inspector
 from wtransport.service.describe import LinkInfo, MemberInfo, describe_links, describe_members
 from wtransport.service.member import MemberService
 from wtransport.service.putrecord import PutRecord
@@ -94,6 +94,7 @@ class Transport:
         self._service: MemberService | None = None
         self._failure: TransportError | None = None
         self._events = EventLog()
+        self._inspector = Inspector()
         self._closed = False
         self._pid = os.getpid()
 
@@ -205,7 +206,7 @@ class Transport:
         if self.config.verify == "off" and not snapshot:
             raise ConfigError("put_nowait with verify='off' needs snapshot=True: a source that changes could not be found")
         thread, service = self._serving()
-        seen = inspect(weights)
+        seen = self._inspector.look(weights)
         started = concurrent.futures.Future[PutRecord]()
         done: concurrent.futures.Future[Receipt] = concurrent.futures.Future()
         free: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -312,7 +313,7 @@ class Transport:
             raise UnsupportedError("only trainers put")
         if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
             raise ConfigError(f"version must be an int from 0 to 2**63-1, not {version!r}")
-        return await service.puts.put(inspect(weights), version, snapshot=snapshot, nowait=nowait, rewind=rewind)
+        return await service.puts.put(self._inspector.look(weights), version, snapshot=snapshot, nowait=nowait, rewind=rewind)
 
     def _withdraw(self, record: PutRecord) -> None:
         if self._thread is not None and self._service is not None:
