@@ -63,9 +63,17 @@ class TransportConfig:
     recorder_records: int = 4096
 
     def __post_init__(self) -> None:
+        folder: object = self.recorder_dir
+        if isinstance(folder, str):
+            object.__setattr__(self, "recorder_dir", Path(folder))
+        hints = typing.get_type_hints(type(self))
+        for item in fields(self):
+            _check_type(item.name, getattr(self, item.name), hints[item.name])
         for name, low in (("copy_threads", 1), ("streams", 1), ("inflight_buckets", 1), ("recorder_records", 16)):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
+        if self.recorder_records > 1 << 18:
+            raise ConfigError(f"recorder_records must be at most {1 << 18}, not {self.recorder_records}")
         if self.streams > 64 or self.copy_threads > 256:
             raise ConfigError("streams is at most 64 and copy_threads at most 256")
         if self.verify not in typing.get_args(VerifyLevel):
@@ -103,6 +111,18 @@ class TransportConfig:
     def replace(self, **changes: object) -> Self:
         """Return a copy with *changes* applied and checked."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _check_type(name: str, value: object, hint: object) -> None:
+    allowed = typing.get_args(hint) or (hint,)
+    if typing.get_origin(hint) is Literal:
+        return  # its values are checked one by one
+    kinds = tuple(kind for kind in allowed if isinstance(kind, type))
+    if float in kinds:
+        kinds = (*kinds, int)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        names = " or ".join(kind.__name__.replace("NoneType", "None") for kind in allowed if isinstance(kind, type))
+        raise ConfigError(f"{name} must be {names}, not {value!r}")
 
 
 def _parse(key: str, text: str, hint: object) -> object:

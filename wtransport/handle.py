@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Generator
 
     from wtransport.session.outcomes import Receipt
+
+T = TypeVar("T")
 
 
 class PutHandle:
@@ -54,3 +56,16 @@ class PutHandle:
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         return asyncio.shield(asyncio.wrap_future(self._done)).__await__()
+
+
+def chain(source: concurrent.futures.Future[T], target: concurrent.futures.Future[T]) -> None:
+    """Settle *target* as *source* settles."""
+
+    def copy(future: concurrent.futures.Future[T]) -> None:
+        error = future.exception()
+        if error is not None:
+            target.set_exception(error)
+        else:
+            target.set_result(future.result())
+
+    source.add_done_callback(copy)

@@ -8,14 +8,17 @@ import os
 import secrets
 import socket
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from wtransport.arguments import check_member, positive_seconds, version_number
 from wtransport.blocking import BlockingTransport
 from wtransport.config import TransportConfig
 from wtransport.errors import BusyError, ClosedError, ConfigError, TransportError, UnsupportedError
 from wtransport.eventlog import EventLog
-from wtransport.handle import PutHandle
+from wtransport.handle import PutHandle, chain
 from wtransport.memory.inspector import Inspector
+from wtransport.service.abandoned import close_abandoned
 from wtransport.service.describe import LinkInfo, MemberInfo, describe_links, describe_members
 from wtransport.service.member import MemberService
 from wtransport.service.putrecord import PutRecord
@@ -24,7 +27,7 @@ from wtransport.session.membership import Profile
 from wtransport.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from types import TracebackType
 
     from wtransport.service.reading import Lease
@@ -67,12 +70,7 @@ def connect(
     Raises:
         ConfigError: If the arguments contradict each other; nothing was started.
     """
-    if role not in ("trainer", "generator"):
-        raise ConfigError(f"role must be 'trainer' or 'generator', not {role!r}")
-    if world_size < 1 or not 0 <= rank < world_size:
-        raise ConfigError(f"rank {rank} is not within world_size {world_size}")
-    if role == "generator" and group is None and world_size != 1:
-        raise ConfigError("a generator with world_size above 1 needs a group")
+    check_member(url, role=role, rank=rank, world_size=world_size, group=group, name=name, backend=backend, config=config)
     default = f"trainer-{rank}" if role == "trainer" else f"{group or 'generator'}-{rank}-{socket.gethostname()}-{secrets.token_hex(4)}"
     profile = Profile(role, group or "", rank, world_size, name or default)
     return Transport(url, profile, backend, config or TransportConfig())
@@ -111,16 +109,18 @@ class Transport:
         if self._closed or self._service is not None:
             raise ClosedError("this transport is closed") if self._closed else BusyError("this transport is open already")
         hosts = self.profile.role == "trainer" and self.profile.rank == 0
+        failed: weakref.WeakMethod[Any] = weakref.WeakMethod(self._failed)
         self._thread = ServiceThread(f"wtransport-{self.profile.name}")
         try:
-            self._service = await self._run(self._start(hosts))
+            service = self._service = await self._run(self._start(hosts, lambda error: _tell(failed, error)))
         except BaseException:
             await asyncio.to_thread(self._thread.stop)
             self._thread = None
             raise
+        self._finalizer = weakref.finalize(self, close_abandoned, self.profile.name, self._thread, service)
         return self
 
-    async def _start(self, hosts: bool) -> MemberService:
+    async def _start(self, hosts: bool, on_failed: Callable[[TransportError], None]) -> MemberService:
         assert self._thread is not None
         service = MemberService(
             self.url,
@@ -130,7 +130,7 @@ class Transport:
             hosts=hosts,
             post=self._thread.post,
             on_event=self._events.add,
-            on_failed=self._failed,
+            on_failed=on_failed,
         )
         await service.start()
         return service
@@ -144,6 +144,7 @@ class Transport:
         service, thread = self._service, self._thread
         self._service = None
         if service is not None and thread is not None:
+            self._finalizer.detach()
             try:
                 await asyncio.wrap_future(thread.submit(service.close(reason)))
             finally:
@@ -206,11 +207,12 @@ class Transport:
         if self.config.verify == "off" and not snapshot:
             raise ConfigError("put_nowait with verify='off' needs snapshot=True: a source that changes could not be found")
         thread, service = self._serving()
+        number = version_number(version)
         seen = self._inspector.look(weights)
         started = concurrent.futures.Future[PutRecord]()
         done: concurrent.futures.Future[Receipt] = concurrent.futures.Future()
         free: concurrent.futures.Future[None] = concurrent.futures.Future()
-        starting = thread.submit(service.puts.put(seen, version, snapshot=snapshot, nowait=True, rewind=rewind))
+        starting = thread.submit(service.puts.put(seen, number, snapshot=snapshot, nowait=True, rewind=rewind))
 
         def begun(future: concurrent.futures.Future[PutRecord]) -> None:
             error = future.exception()
@@ -221,15 +223,15 @@ class Transport:
                 return
             record = future.result()
             started.set_result(record)
-            _chain(record.done, done)
-            _chain(record.source_free, free)
+            chain(record.done, done)
+            chain(record.source_free, free)
 
         starting.add_done_callback(begun)
 
         def withdraw() -> None:
             started.add_done_callback(lambda future: None if future.exception() else self._withdraw(future.result()))
 
-        return PutHandle(version, done, free, withdraw)
+        return PutHandle(number, done, free, withdraw)
 
     # Generators.
 
@@ -275,7 +277,9 @@ class Transport:
             UnavailableError: If no live member holds it.
             DeadlineError: If it did not come in time.
         """
-        wait_s = self.config.connect_timeout_s if timeout_s is None else timeout_s
+        if version is not None:
+            version = version_number(version)
+        wait_s = self.config.connect_timeout_s if timeout_s is None else positive_seconds("timeout_s", timeout_s)
         return await self._take("get", version, wait_s)
 
     # Everybody.
@@ -311,9 +315,8 @@ class Transport:
         _, service = self._serving()
         if self.profile.role != "trainer":
             raise UnsupportedError("only trainers put")
-        if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
-            raise ConfigError(f"version must be an int from 0 to 2**63-1, not {version!r}")
-        return await service.puts.put(self._inspector.look(weights), version, snapshot=snapshot, nowait=nowait, rewind=rewind)
+        number = version_number(version)
+        return await service.puts.put(self._inspector.look(weights), number, snapshot=snapshot, nowait=nowait, rewind=rewind)
 
     def _withdraw(self, record: PutRecord) -> None:
         if self._thread is not None and self._service is not None:
@@ -378,17 +381,12 @@ class Transport:
         return self._thread.submit(call)
 
 
+def _tell(failed: weakref.WeakMethod[Any], error: TransportError) -> None:
+    method = failed()
+    if method is not None:
+        method(error)
+
+
 def _give_back(future: concurrent.futures.Future[Lease]) -> None:
     if not future.cancelled() and future.exception() is None:
         future.result().release()
-
-
-def _chain(source: concurrent.futures.Future[T], target: concurrent.futures.Future[T]) -> None:
-    def copy(future: concurrent.futures.Future[T]) -> None:
-        error = future.exception()
-        if error is not None:
-            target.set_exception(error)
-        else:
-            target.set_result(future.result())
-
-    source.add_done_callback(copy)

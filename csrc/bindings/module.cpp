@@ -37,6 +37,9 @@ nb::dict error_texts() {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  // What an exception's traceback, or a transport that was never closed, still holds when the interpreter ends is no leak of ours;
+  // the warning would bury the user's own error.
+  nb::set_leak_warnings(false);
   m.doc() = "Native core of wtransport: copies, digests, shared memory, completions.";
   m.def("error_codes", &error_codes, nb::sig("def error_codes() -> dict[str, int]"),
         "Name and value of every native error code.");

@@ -50,6 +50,7 @@ class LandingSlot:
         self._budget = budget
         self._on_release = on_release
         self._buffer: weakref.ref[Buffer] | None = None
+        self._telling: weakref.finalize[..., Buffer] | None = None
         self._region: SharedRegion | None = map_region(self.layout.nbytes)
         budget.add("slots", self.layout.nbytes)
 
@@ -130,6 +131,10 @@ class LandingSlot:
     def _retire(self, region: SharedRegion, *, punch: bool) -> None:
         buffer = self._buffer() if self._buffer is not None else None
         self._buffer = None
+        if self._telling is not None:
+            # Nobody waits for a memory that is given up: tensors that live on must not keep alive whoever did.
+            self._telling.detach()
+            self._telling = None
         if buffer is not None:
             # Punched, the tensors would turn to zeros.
             self._budget.add("quarantined", self.nbytes)
@@ -151,7 +156,7 @@ class LandingSlot:
             buffer = region.view()
             self._buffer = weakref.ref(buffer)
             if self._on_release is not None:
-                _when_gone(buffer, self._on_release)
+                self._telling = _when_gone(buffer, self._on_release)
         return buffer
 
 
@@ -170,8 +175,10 @@ def map_region(nbytes: int) -> SharedRegion:
         ) from error
 
 
-def _when_gone(buffer: Buffer, call: Callable[..., object], *args: object) -> None:
-    weakref.finalize(buffer, call, *args).atexit = False
+def _when_gone(buffer: Buffer, call: Callable[..., object], *args: object) -> weakref.finalize[..., Buffer]:
+    found = weakref.finalize(buffer, call, *args)
+    found.atexit = False
+    return found
 
 
 def _tensor(buffer: Buffer, offset: int, dtype: str, sizes: tuple[int, ...]) -> torch.Tensor:

@@ -135,6 +135,8 @@ class CoordinatorHost:
             # The same incarnation twice: the machine refuses it; the one that is there stays.
             raise ProtocolError(f"{join.name} is here already under this incarnation")
         self._channels[member] = channel
+        if isinstance(channel, LocalChannel):
+            self.machine.host = member
         channel.attach(partial(self._message, member), partial(self._closed, member, channel))
         token = self._tokens.issue(member, self._config.connect_timeout_s)
         self.machine.on_join(join, token, self._pump.now)

@@ -226,6 +226,8 @@ class Landings:
                 machine.on_part(source, message, now)
             case msg.Return():
                 machine.on_return(source, message, now)
+            case msg.Misfit():
+                machine.on_misfit(message)
             case msg.PullRefused():
                 machine.catchup.on_pull_refused(source, message, now)
             case _:

@@ -90,7 +90,11 @@ class Reading:
                 return False
             if version is not None:
                 return self.shown.identity.version >= version
-            return newest is None or self.shown.identity >= newest or not self.machine.newer(newest, self.shown.identity)
+            if newest is None or self.shown.identity >= newest or not self.machine.newer(newest, self.shown.identity):
+                return True
+            # Nothing newer can land while every slot is read: what is held is the newest that can be had.
+            slots = self.machine.slots
+            return slots.writable() is None and slots.credited() is None and newest not in self.machine.landings
 
         return await self._wait(there, timeout_s, "no version" if version is None else f"version {version} did not come", getting=True)
 
@@ -119,7 +123,8 @@ class Reading:
                 await asyncio.wait_for(self._changed.wait(), left)
             except TimeoutError as error:
                 have = self.shown.identity.version if self.shown is not None else None
-                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}", phase="get") from error
+                blocked = f"; {self.machine.why_unwritable()}" if self.machine.slots.writable() is None else ""
+                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get") from error
 
     def _lease(self) -> Lease:
         shown = self.shown

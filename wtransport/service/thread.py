@@ -86,6 +86,11 @@ class ServiceThread:
         """Whether the thread serves this process."""
         return os.getpid() == self._pid and not self.loop.is_closed() and self._thread.is_alive()
 
+    @property
+    def current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
     def stop(self) -> None:
         """End the loop and join the thread; everything on it must have been closed."""
         if self.alive:

@@ -97,9 +97,14 @@ class Coordinator(JobState):
     def steer(self, requester: MemberId, message: msg.SteerRequest, now: float) -> None:
         """Exclude or admit by name."""
         answer = ""
-        if message.verb == "exclude":
+        named = [item for item in self.roster.members.values() if item.name == message.name]
+        if message.verb == "exclude" and not named:
+            answer = f"no live member is called {message.name}"
+        elif message.verb == "exclude" and any(item.member == self.host for item in named):
+            answer = f"{message.name} hosts the coordinator; serve it apart if its trainer may have to go"
+        elif message.verb == "exclude":
             self.roster.excluded[message.name] = message.reason
-            for record in [item for item in self.roster.members.values() if item.name == message.name]:
+            for record in named:
                 self.out.append(act.Send(record.member, msg.Refused("fenced", f"excluded: {message.reason}", "wait for admit()", True)))
                 self.on_lost(record.member, "excluded", message.reason, now)
         elif message.name in self.roster.excluded:

@@ -10,7 +10,7 @@ from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.delivery import Delivery, DeliveryState, Put, PutState, SinkLink
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
-from wtransport.session.outcomes import BehindOutcome, Outcome
+from wtransport.session.outcomes import BehindOutcome, Excluded, Outcome
 
 
 class DeliveryBook:
@@ -42,7 +42,7 @@ class DeliveryBook:
 
     def _open(self, put: Put, sink: MemberId, now: float, *, serves: bool = False) -> None:
         self._next += 1
-        delivery = Delivery(self._next, put.number, sink, now + self._credit_timeout_s, serves)
+        delivery = Delivery(self._next, put.number, sink, now, now + self._credit_timeout_s, serves)
         put.deliveries[sink] = delivery
         self._deliveries[delivery.number] = delivery
         self._step(delivery, now)
@@ -59,6 +59,10 @@ class DeliveryBook:
         if link.linked and link.binding == 0 and not delivery.serves:
             self._settle(delivery, BehindOutcome("the generator has not bound yet"), now)
             return
+        mismatch = self._misfit(link, put)
+        if mismatch is not None and self.world_size == 1:
+            self._exclude(delivery, mismatch, now)
+            return
         plan = link.plans.get(put.feed)
         if not link.linked or plan is None or plan[1] != put.manifest:
             return
@@ -73,6 +77,18 @@ class DeliveryBook:
         else:
             delivery.state = DeliveryState.BEGUN
             delivery.deadline = now + wait_s + self._stall_timeout_s
+
+    def _misfit(self, link: SinkLink, put: Put) -> str | None:
+        """Why the sink's binding does not fit what *put* holds; None if it does, or that is not known yet."""
+        digest, why = link.mismatch.get(put.feed, (b"", ""))
+        return why if digest == put.manifest and why else None
+
+    def _exclude(self, delivery: Delivery, why: str, now: float) -> None:
+        put, link = self.puts[delivery.put], self.link(delivery.sink)
+        if put.identity is not None:
+            misfit = msg.Misfit(put.identity, put.feed, link.binding)
+            self.out.append(act.Send(delivery.sink, msg.PullRefused(put.identity, "manifest_mismatch", why) if delivery.serves else misfit))
+        self._settle(delivery, Excluded(why), now)
 
     def _write(self, delivery: Delivery, slot: int, generation: int, now: float) -> None:
         delivery.state = DeliveryState.WRITING

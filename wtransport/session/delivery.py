@@ -32,6 +32,7 @@ class Delivery:
     number: int
     put: int
     sink: MemberId
+    opened: float
     deadline: float
     serves: bool = False
     state: DeliveryState = DeliveryState.UNREADY
@@ -91,7 +92,7 @@ class SinkLink:
         linked: The data endpoint is up.
         binding: The sink's binding, 0 before it has bound.
         plans: By feed, the (serial, source manifest digest) a plan is ready for.
-        mismatch: Why the sink's binding does not fit, by feed.
+        mismatch: By feed, the source manifest that the sink's binding does not fit, and why.
         credit: (slot, generation) that may be used for the next version.
     """
 
@@ -99,5 +100,5 @@ class SinkLink:
     linked: bool = False
     binding: int = 0
     plans: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    mismatch: dict[str, str] = field(default_factory=dict)
+    mismatch: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     credit: tuple[int, int] | None = None

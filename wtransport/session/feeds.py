@@ -22,6 +22,7 @@ class Feed:
     """Contributors by rank, and the manifest digest each declared.
 
     ``serial`` is the sink's number of the assignment in force: a Begin that follows an older one is dropped, its source hears Want again.
+    ``provisional``: the manifests are older than the binding; that they do not fit says nothing until a version of them is put.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Feed:
     serial: int = 0
     mismatch: str = ""
     mismatch_deadline: float | None = None
+    provisional: bool = False
 
     @property
     def whole(self) -> bool:
@@ -67,6 +69,7 @@ class Feeds:
             feed.contributors[rank] = member
             feed.digests[rank] = digest
             feed.state = FeedState.COLLECTING
+            feed.provisional = False
         return feed
 
     def start_assigning(self, feed: Feed) -> bool:
@@ -89,10 +92,11 @@ class Feeds:
                 if not feed.contributors:
                     del self.by_name[name]
 
-    def restart(self) -> None:
-        """A new binding: every feed is shared out anew."""
+    def restart(self, *, rebound: bool) -> None:
+        """A new binding: every feed is shared out anew. One that takes the place of another may be ahead of the trainers."""
         for feed in self.by_name.values():
             feed.state = FeedState.COLLECTING
+            feed.mismatch, feed.mismatch_deadline, feed.provisional = "", None, rebound
 
     def sole_ready(self) -> Feed | None:
         """The one push feed with a sole contributor that may be given credit."""

@@ -20,6 +20,9 @@ class JobState:
         incarnation: 128 random bits of this start, 32 hex digits.
         rebuild_s: How long the members of a declared roster are waited for (P6).
         answer_timeout_s: How long sinks may take to answer a withdrawal.
+
+    Attributes:
+        host: The member whose process this coordinator lives in, if any: it cannot be excluded by those who need it.
     """
 
     def __init__(self, incarnation: str, *, rebuild_s: float, answer_timeout_s: float) -> None:
@@ -31,6 +34,7 @@ class JobState:
         self.publication: Publication = NO_PUBLICATION
         self.trainers: tuple[MemberId, ...] = ()
         self.dropped: Counter[str] = Counter()
+        self.host: MemberId | None = None
         self._n = 0
         self._rewound_to: int | None = None
         self._last: dict[int, int] = {}

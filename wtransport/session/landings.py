@@ -162,7 +162,8 @@ class LandingBook:
             for member in slot.granted:
                 self.out.append(act.Send(member, msg.Recall(slot.index, slot.generation)))
 
-    def _why_unwritable(self) -> str:
+    def why_unwritable(self) -> str:
+        """Who keeps the slots from being written."""
         leased = [slot.index for slot in self.slots.slots if slot.leases]
         alive = [slot.index for slot in self.slots.slots if not slot.leases and slot.tensors_alive and slot is not self.slots.shown]
         if leased:

@@ -34,7 +34,7 @@ class Sink(LandingBook):
             slot.generation = highest  # a verification or a Return of the old binding must not fit a landing of the new one
         self.shows.rebound()
         self.catchup.rebound()
-        self.feeds.restart()
+        self.feeds.restart(rebound=self.binding > 1)
         self.out.append(act.Send(COORDINATOR, msg.Bound(self.binding)))
         for feed in list(self.feeds.by_name.values()):
             self._share_out(feed)
@@ -79,10 +79,17 @@ class Sink(LandingBook):
         feed.mismatch = mismatch
         feed.state = FeedState.MISMATCHED if mismatch else FeedState.READY
         grace_s = self.mismatch_grace_s if feed.world_size > 1 else 0.0
-        feed.mismatch_deadline = now + grace_s if mismatch else None
+        feed.mismatch_deadline = now + grace_s if mismatch and not feed.provisional else None
         if mismatch:
-            self._tell(set(feed.contributors.values()), msg.Mismatch(name, self.binding, mismatch))
+            for rank, member in sorted(feed.contributors.items()):
+                self.out.append(act.Send(member, msg.Mismatch(name, self.binding, feed.digests[rank], mismatch)))
         self.advance(now)
+
+    def on_misfit(self, message: msg.Misfit) -> None:
+        """A version was put that the binding does not fit: the user is told, however old the manifests are."""
+        feed = self.feeds.by_name.get(message.feed)
+        if feed is not None and feed.mismatch and message.binding == self.binding:
+            self.out.append(act.BindingRefused(feed.mismatch))
 
     def on_begin(self, source: MemberId, message: msg.Begin, now: float) -> None:
         """A source starts on a version: give it a slot, or say why not."""
@@ -255,7 +262,7 @@ class Sink(LandingBook):
         for identity, waiting in list(self.waiting.items()):
             if waiting.deadline <= now:
                 del self.waiting[identity]
-                answer = msg.Behind(identity, self._why_unwritable())
+                answer = msg.Behind(identity, self.why_unwritable())
                 self._settle(identity, answer)
                 self._tell({*waiting.parties(), COORDINATOR}, answer)
         for landing in [item for item in self._orphaned() if item.deadline <= now]:

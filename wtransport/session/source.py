@@ -8,7 +8,7 @@ from wtransport.session import messages as msg
 from wtransport.session.deliveries import DeliveryBook
 from wtransport.session.delivery import DeliveryState, Put, PutState
 from wtransport.session.identity import COORDINATOR, Identity, MemberId, Publication
-from wtransport.session.outcomes import AheadOutcome, BehindOutcome, Delivered, Excluded, Lost, Outcome, OvertakenOutcome
+from wtransport.session.outcomes import AheadOutcome, BehindOutcome, Delivered, Lost, Outcome, OvertakenOutcome
 
 
 class Source(DeliveryBook):
@@ -175,8 +175,11 @@ class Source(DeliveryBook):
     def on_mismatch(self, sink: MemberId, message: msg.Mismatch, now: float) -> None:
         """The sink's binding does not fit; with several ranks the others may still change theirs."""
         link = self.link(sink)
+        if message.binding != link.binding:
+            self.dropped["mismatch"] += 1
+            return
         link.plans.pop(message.feed, None)
-        link.mismatch[message.feed] = message.message
+        link.mismatch[message.feed] = (message.source_digest, message.message)
         self._progress(sink, now)
 
     def on_grant(self, sink: MemberId, message: msg.Grant, now: float) -> None:
@@ -311,9 +314,16 @@ class Source(DeliveryBook):
             put = self.puts[delivery.put]
             link = self.link(delivery.sink)
             if delivery.state is DeliveryState.UNREADY:
-                mismatch = link.mismatch.get(put.feed)
-                late = BehindOutcome("no data endpoint, or no plan, within the credit time")
-                self._settle(delivery, Excluded(mismatch) if mismatch else late, now)
+                mismatch = self._misfit(link, put)
+                patient = delivery.opened + self._stall_timeout_s
+                if mismatch is not None:
+                    self._exclude(delivery, mismatch, now)
+                elif link.linked and link.binding and now < patient:
+                    # Both ends plan a manifest that is new: that is work, not a slot that is lacking.
+                    delivery.deadline = patient
+                else:
+                    why = "no plan within the stall time" if link.linked else "no data endpoint within the credit time"
+                    self._settle(delivery, BehindOutcome(why), now)
             elif delivery.state in (DeliveryState.BEGUN, DeliveryState.PARTED):
                 missing = sorted(set(range(self.world_size)) - set(put.ranks)) if put.ranks else []
                 text = f"trainer ranks {missing} did not put version {put.version}" if missing else "the generator did not answer"

@@ -50,7 +50,17 @@ class Mismatch:
 
     feed: str
     binding: int
+    source_digest: bytes
     message: str
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Source to sink: I put a version that your binding does not fit; it went elsewhere."""
+
+    identity: Identity
+    feed: str
+    binding: int
 
 
 @dataclass(frozen=True)
