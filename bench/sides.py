@@ -23,6 +23,8 @@ class Case:
 
     Attributes:
         total_nbytes: Bytes of the weights; 0 is one tensor of 4 KiB.
+        rounds: Versions put.
+        bind_every: The generator binds anew before each so many versions; 0 binds once.
         settings: ``TransportConfig`` fields.
     """
 
@@ -31,6 +33,7 @@ class Case:
     total_nbytes: int
     rounds: int
     settings: dict[str, Any] = field(default_factory=dict)
+    bind_every: int = 0
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trainer's tensors."""
@@ -42,7 +45,7 @@ class Case:
 
 
 def generator(url: str, case: Case, control: Connection) -> None:
-    """Follow until told to end; then report checksums, yield times, loop lag and peak memory."""
+    """Follow until the last round, binding anew whenever told to; then report checksums, yield times, loop lag and peak memory."""
     torch.set_num_threads(1)
     asyncio.run(_follow(url, case, control))
 
@@ -51,8 +54,8 @@ async def _follow(url: str, case: Case, control: Connection) -> None:
     config = wtransport.TransportConfig(**case.settings)
     async with wtransport.connect(url, role="generator", name="gen-0", backend=case.backend, config=config) as transport:
         before = peak_rss_nbytes()
-        bound = await transport.bind(case.wanted())
-        control.send(("bound", bound))
+        control.send(await transport.bind(case.wanted()))
+        obeying = asyncio.create_task(_obey(transport, case, control))
         yields: dict[int, int] = {}
         sums: list[int] = []
         peak = 0
@@ -66,5 +69,11 @@ async def _follow(url: str, case: Case, control: Connection) -> None:
                         sums = workload.checksums(update.tensors)
                 if update.version == case.rounds:
                     break
-        control.send(("done", sums, yields, lag.p999_ms, peak))
-        await asyncio.to_thread(control.recv)
+        control.send((sums, yields, lag.p999_ms, peak))
+        await obeying
+
+
+async def _obey(transport: wtransport.Transport, case: Case, control: Connection) -> None:
+    """Bind anew when the trainer says so, until it says that this was all."""
+    while await asyncio.to_thread(control.recv) == "bind":
+        control.send(await transport.bind(case.wanted()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,7 +70,30 @@ def narrowed(weights: dict[str, torch.Tensor]) -> None:
     weights["a"] = weights["a"][1:]
 
 
-@pytest.mark.parametrize("change", [transposed, another_dtype, tied, replaced, renamed, narrowed])
+def turned_in_place(weights: dict[str, torch.Tensor]) -> None:
+    weights["a"].t_()
+
+
+def given_other_data(weights: dict[str, torch.Tensor]) -> None:
+    weights["a"].data = torch.ones(4, 4)
+
+
+def given_its_data_transposed(weights: dict[str, torch.Tensor]) -> None:
+    weights["a"].data = weights["a"].data.t()
+
+
+def cast_in_place(weights: dict[str, torch.Tensor]) -> None:
+    weights["a"].data = weights["a"].data.view(torch.int32)
+
+
+def one_more(weights: dict[str, torch.Tensor]) -> None:
+    weights["c"] = torch.zeros(1)
+
+
+CHANGES = [transposed, another_dtype, tied, replaced, renamed, narrowed, turned_in_place, given_other_data, given_its_data_transposed]
+
+
+@pytest.mark.parametrize("change", [*CHANGES, cast_in_place, one_more])
 def test_whatever_changes_is_seen(change: Callable[[dict[str, torch.Tensor]], None]) -> None:
     inspector, weights = Inspector(), {"a": torch.zeros(4, 4), "b": torch.zeros(4, 4)}
     agree(inspector, weights)
@@ -78,10 +102,24 @@ def test_whatever_changes_is_seen(change: Callable[[dict[str, torch.Tensor]], No
     agree(inspector, weights)
 
 
+def test_nothing_is_kept_alive() -> None:
+    inspector, weights = Inspector(), {"a": torch.zeros(4)}
+    inspector.look(weights)
+    inspector.look(weights)
+    reference = weakref.ref(weights["a"])
+    weights.clear()
+    assert reference() is None
+
+
 def test_what_became_unmovable_is_refused() -> None:
     inspector, weights = Inspector(), {"a": torch.zeros(4, dtype=torch.complex64)}
     agree(inspector, weights)
     weights["a"] = weights["a"].conj()
+    with pytest.raises(WeightsError, match="conjugate"):
+        inspector.look(weights)
+    weights["a"] = torch.zeros(4, dtype=torch.complex64)
+    agree(inspector, weights)
+    weights["a"].data = weights["a"].conj().data
     with pytest.raises(WeightsError, match="conjugate"):
         inspector.look(weights)
     weights["a"] = torch.zeros(4)

@@ -189,9 +189,10 @@ def test_abandoned_memory_is_given_back_though_a_peer_still_maps_it(slot: Landin
     old.view()[:] = 5
     peer = SharedRegion.attach(old.fileno(), old.nbytes, True)
     assert os.fstat(peer.fileno()).st_blocks * 512 >= slot.nbytes
-    fresh = slot.abandon()
-    assert slot.region is fresh
+    give_back = slot.abandon()
+    fresh = slot.region
     assert fresh is not old
+    give_back()
     assert os.fstat(peer.fileno()).st_blocks * 512 <= 2 * 4096
     assert not peer.view().any()
     assert peer.generation > generation
@@ -205,7 +206,7 @@ def test_abandoned_memory_is_given_back_though_a_peer_still_maps_it(slot: Landin
 def test_tensors_over_abandoned_memory_keep_their_values(slot: LandingSlot, budget: MemoryBudget) -> None:
     tensor = slot.tensors()["embed"]
     tensor.fill_(3.0)
-    slot.abandon()
+    slot.abandon()()
     assert not slot.tensors_alive()
     assert budget.mapped("quarantined") == slot.nbytes
     assert tensor.eq(3.0).all()
@@ -233,8 +234,15 @@ def test_an_empty_binding_has_a_slot(budget: MemoryBudget) -> None:
     slot = LandingSlot(Manifest(()), budget)
     assert slot.tensors() == {}
     assert (slot.nbytes, budget.nbytes) == (0, 0)
-    slot.abandon()
+    slot.abandon()()
     slot.close()
+
+
+def test_a_slot_that_ends_while_its_old_memory_is_given_back(slot: LandingSlot, budget: MemoryBudget) -> None:
+    give_back = slot.abandon()
+    slot.close()
+    give_back()
+    assert budget.nbytes == 0
 
 
 def test_saving_one_tensor_saves_its_bytes_only(slot: LandingSlot) -> None:

@@ -214,7 +214,7 @@ class OwnerEndpoint(Endpoint):
     def grant(self, region: MemoryRegion, *, generation: int, writable: bool, num_digests: int) -> RemoteRegion:
         """Let the peer use *region*.
 
-        Which stays referenced until revoked or until the endpoint is gone.
+        Which stays referenced until retired or until the endpoint is gone.
 
         Args:
             region: Memory registered with this backend.
@@ -233,6 +233,13 @@ class OwnerEndpoint(Endpoint):
     @abstractmethod
     def revoke(self, remote: RemoteRegion) -> None:
         """End the grant: later uses are refused.
+
+        The peer may keep shared memory mapped, for grants to come. Idempotent.
+        """
+
+    @abstractmethod
+    def retire(self, region: MemoryRegion) -> None:
+        """End every grant of *region* for good: it is about to be given back.
 
         A peer that is stopped may still hold a mapping of shared memory. Idempotent.
         """

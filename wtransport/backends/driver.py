@@ -175,7 +175,9 @@ class EngineDriver:
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
-        threading.Thread(target=run, name="wt-offload", daemon=True).start()
+        # The interpreter waits for it: a thread that comes back from native code into one that has ended would take the process down.
+        # Only what may hang for good, with memory in quarantine, is not waited for.
+        threading.Thread(target=run, name="wt-offload", daemon=bool(self._quarantine)).start()
         return future
 
     async def close(self) -> None:

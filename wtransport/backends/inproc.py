@@ -112,8 +112,11 @@ class InprocOwner(MappedOwner):
         grant = MappedGrant(region.memory, remote.generation, remote.nbytes, writable, release=pinned.clear)
         self._tell(self._initiator.granted, remote.key, grant)
 
+    def _end_grant(self, key: int, generation: int) -> None:
+        self._tell(self._initiator.revoked, key, generation)
+
     def _withdraw(self, key: int) -> None:
-        self._tell(self._initiator.revoked, key)
+        self._tell(self._initiator.withdrawn, key)
 
     def _tell(self, method: Callable[..., None], *args: object) -> None:
         if not self._link.call(method, *args):

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _GRANT_WAIT_S = 2.0
 _REMEMBERED_KEYS = 4096
 _UNKNOWN = "this endpoint has no such grant, and none came"
+_REVOKED = "the owner revoked the grant"
 _REFUSALS = (StaleEpochError, ConfigError, UnsupportedError)
 
 
@@ -78,10 +79,12 @@ class MappedInitiator(InitiatorEndpoint):
         super().__init__(backend, peer, epoch)
         self._driver = driver
         self._grants: dict[int, MappedGrant] = {}
-        self._revoked: dict[int, None] = {}
+        # Grants that ended, by key up to a generation, with their mapping kept; and keys whose memory is withdrawn.
+        self._revoked: dict[int, int] = {}
+        self._withdrawn: dict[int, None] = {}
         self._waiting: dict[Work, tuple[_Transfer, asyncio.TimerHandle]] = {}
         self._hung_up = False
-        self._works: dict[Work, int] = {}
+        self._works: dict[Work, RemoteRegion] = {}
 
     def write(
         self,
@@ -129,17 +132,26 @@ class MappedInitiator(InitiatorEndpoint):
             del self._waiting[transfer.work]
             self._start(transfer, grant)
 
-    def revoked(self, key: int) -> None:
-        """The owner took a grant back: its works stop, later ones are refused."""
-        self._revoked[key] = None
-        if len(self._revoked) > _REMEMBERED_KEYS:
-            del self._revoked[next(iter(self._revoked))]
-        reason = StaleEpochError("the owner revoked the grant")
-        for work in [work for work, used in self._works.items() if used == key]:
-            work.stop(reason)
+    def revoked(self, key: int, generation: int) -> None:
+        """The owner ended its grants up to *generation*: their works stop, later uses are refused; the mapping stays for grants to come."""
+        self._revoked[key] = max(generation, self._revoked.get(key, -1))
+        self._stop([work for work, used in self._works.items() if used.key == key and used.generation <= generation])
+
+    def withdrawn(self, key: int) -> None:
+        """The owner gives the memory back: works over it stop, and the mapping goes."""
+        self._revoked.pop(key, None)
+        self._withdrawn[key] = None
+        if len(self._withdrawn) > _REMEMBERED_KEYS:
+            del self._withdrawn[next(iter(self._withdrawn))]
+        self._stop([work for work, used in self._works.items() if used.key == key])
         grant = self._grants.pop(key, None)
         if grant is not None:
             self._driver.offload(grant.release)
+
+    @staticmethod
+    def _stop(works: list[Work]) -> None:
+        for work in works:
+            work.stop(StaleEpochError(_REVOKED))
 
     def lost(self, detail: str) -> None:
         """The owner is gone; no news to an endpoint that has hung up itself."""
@@ -183,17 +195,17 @@ class MappedInitiator(InitiatorEndpoint):
             where=self.where("read" if reading else "write"),
             abort=self.abort,
         )
-        self._works[work] = remote.key
+        self._works[work] = remote
         work.on_settled(self._settled)
         flags = DIGEST if digest else 0
         transfer = _Transfer(work, region, spans, remote, num_digests, flags, reading)
         grant = self._grants.get(remote.key)
         if remote.backend != self.backend:
             work.settle(ConfigError(f"the grant is one of backend {remote.backend}"))
+        elif remote.key in self._withdrawn or remote.generation <= self._revoked.get(remote.key, -1):
+            work.settle(StaleEpochError(_REVOKED))
         elif grant is not None:
             self._start(transfer, grant)
-        elif remote.key in self._revoked:
-            work.settle(StaleEpochError("the owner revoked the grant"))
         else:
             timer = self._driver.loop.call_later(_GRANT_WAIT_S, work.settle, StaleEpochError(_UNKNOWN))
             self._waiting[work] = (transfer, timer)
@@ -240,11 +252,12 @@ class MappedInitiator(InitiatorEndpoint):
 
 @dataclass(frozen=True)
 class _Passed:
-    """Memory that the peer has, or is about to have, mapped, and the last generation granted of it."""
+    """Memory that the peer has, or is about to have, mapped, and the last generation granted of it; not *live* once that grant ended."""
 
     region: MemoryRegion
     generation: int
     writable: bool
+    live: bool = True
 
 
 class MappedOwner(OwnerEndpoint):
@@ -271,32 +284,46 @@ class MappedOwner(OwnerEndpoint):
             self._pass(region, region.memory.generation, True)
 
     def _pass(self, region: MemoryRegion, generation: int, writable: bool) -> RemoteRegion:
-        key = self._key_of(region, writable)
+        key = self._key_of(region, generation, writable)
         remote = RemoteRegion(self.backend, secrets.randbits(63) if key is None else key, generation, region.nbytes)
         if key is None:
             self._announce(remote, region, writable)
         self._granted[remote.key] = _Passed(region, generation, writable)
         return remote
 
-    def _key_of(self, region: MemoryRegion, writable: bool) -> int | None:
+    def _key_of(self, region: MemoryRegion, generation: int, writable: bool) -> int | None:
         """The key under which the peer has shared memory mapped already.
 
         Mapping it anew would cost it every page fault again.
         """
         if not isinstance(region.memory, SharedRegion):
             return None
-        return next((key for key, passed in self._granted.items() if passed.region is region and passed.writable == writable), None)
+        for key, passed in self._granted.items():
+            if passed.region is region and passed.writable == writable and (passed.live or passed.generation < generation):
+                return key
+        return None
 
     def revoke(self, remote: RemoteRegion) -> None:
-        """Tell the peer to unmap; one that is stopped keeps its mapping until it wakes.
+        """End the grant; the peer keeps its mapping, which the next grant of the same memory finds.
 
-        A grant that a later generation replaced is over already: then nothing is unmapped.
+        A grant that a later generation replaced is over already.
         """
         passed = self._granted.get(remote.key)
-        if passed is not None and passed.generation == remote.generation:
-            del self._granted[remote.key]
+        if passed is None or not passed.live or passed.generation != remote.generation:
+            return
+        if not isinstance(passed.region.memory, SharedRegion):
+            self.retire(passed.region)
+        else:
+            self._granted[remote.key] = replace(passed, live=False)
             if self.broken is None:
-                self._withdraw(remote.key)
+                self._end_grant(remote.key, remote.generation)
+
+    def retire(self, region: MemoryRegion) -> None:
+        """Tell the peer to unmap; one that is stopped keeps its mapping until it wakes."""
+        for key in [key for key, passed in self._granted.items() if passed.region is region]:
+            del self._granted[key]
+            if self.broken is None:
+                self._withdraw(key)
 
     def ledger(self, remote: RemoteRegion) -> Ledger | None:
         """None: the initiator's CPU stored the bytes; re-read the memory to check it."""
@@ -326,8 +353,12 @@ class MappedOwner(OwnerEndpoint):
         """Pass the memory to the peer."""
 
     @abstractmethod
+    def _end_grant(self, key: int, generation: int) -> None:
+        """Tell the peer that a grant, and those before it, ended."""
+
+    @abstractmethod
     def _withdraw(self, key: int) -> None:
-        """Tell the peer that a grant ended."""
+        """Tell the peer that the memory is given back."""
 
     @abstractmethod
     def _hang_up(self) -> None:

@@ -38,7 +38,7 @@ _MAGIC = b"WTP1SHM\0"
 _PREFIX = "unix://@"
 # op, writable, key, generation, nbytes
 _MESSAGE = struct.Struct("<BBxxxxxxQQQ")
-_GRANT, _REVOKE, _BYE = 1, 2, 3
+_GRANT, _REVOKE, _WITHDRAW, _BYE = 1, 2, 3, 4
 _GONE = "the peer died, or closed its end without a word"
 _LEFT = "the peer closed the endpoint"
 
@@ -58,7 +58,9 @@ class ShmInitiator(MappedInitiator):
             if op == _GRANT and len(fds) == 1:
                 self._map(fds[0], bool(writable), key, generation, nbytes)
             elif op == _REVOKE:
-                self.revoked(key)
+                self.revoked(key, generation)
+            elif op == _WITHDRAW:
+                self.withdrawn(key)
             elif op == _BYE:
                 self.lost(_LEFT)
             else:
@@ -111,8 +113,11 @@ class ShmOwner(MappedOwner):
         message = _MESSAGE.pack(_GRANT, writable, remote.key, remote.generation, remote.nbytes)
         self._channel.send(message, fd)
 
+    def _end_grant(self, key: int, generation: int) -> None:
+        self._channel.send(_MESSAGE.pack(_REVOKE, 0, key, generation, 0))
+
     def _withdraw(self, key: int) -> None:
-        self._channel.send(_MESSAGE.pack(_REVOKE, 0, key, 0, 0))
+        self._channel.send(_MESSAGE.pack(_WITHDRAW, 0, key, 0, 0))
 
     def _received(self, message: bytes, fds: list[int]) -> None:
         for fd in fds:

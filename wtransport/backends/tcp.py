@@ -201,9 +201,17 @@ class TcpOwner(OwnerEndpoint):
 
     def revoke(self, remote: RemoteRegion) -> None:
         """Refuse later frames; when it returns, no thread touches the memory any more."""
-        if self._receiver is not None and remote.key in self._granted:
-            self._receiver.revoke(remote.key)
-            del self._granted[remote.key]
+        self._revoke(remote.key)
+
+    def retire(self, region: MemoryRegion) -> None:
+        """Refuse later frames; when it returns, no thread touches the memory any more."""
+        for key in [key for key, granted in self._granted.items() if granted is region]:
+            self._revoke(key)
+
+    def _revoke(self, key: int) -> None:
+        if self._receiver is not None and key in self._granted:
+            self._receiver.revoke(key)
+            del self._granted[key]
 
     def ledger(self, remote: RemoteRegion) -> Ledger | None:
         """Digests and bytes that were stored through this grant; None once it ended."""

@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import nn
 
 from wtransport.memory.names import named_values
-from wtransport.memory.tensors import SourceWeights, inspect
+from wtransport.memory.tensors import Block, SourceWeights, inspect
+from wtransport.weights.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 
-Signature = tuple[object, ...]
+Place = tuple[object, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What was seen last; it keeps no tensor alive.
+
+    Attributes:
+        keys: The mapping's own names, in the manifest's order; None if the weights were a module.
+        values: The very tensors.
+        places: What may change about a tensor that stays the same object.
+        signature: All that decides what ``inspect`` says.
+    """
+
+    manifest: Manifest
+    blocks: tuple[Block, ...]
+    keys: tuple[str, ...] | None
+    values: tuple[weakref.ref[torch.Tensor], ...]
+    places: tuple[Place, ...]
+    signature: tuple[object, ...]
+
+    def again(self, weights: Mapping[str, object]) -> SourceWeights | None:
+        """What ``inspect`` says, if *weights* are the same objects where they were; else None."""
+        if self.keys is None or len(weights) != len(self.keys):
+            return None
+        owners: list[tuple[torch.Tensor, torch.Tensor]] = []
+        versions: list[int | None] = []
+        try:
+            for key, reference, place in zip(self.keys, self.values, self.places, strict=True):
+                value = reference()
+                if value is None or weights[key] is not value or _place(value) != place:
+                    return None
+                owners.append((value, value))
+                versions.append(value._version)
+        except (KeyError, RuntimeError):
+            return None  # a name is gone; or the memory is, or torch counts no writes: inspect() says what it is
+        return SourceWeights(self.manifest, self.blocks, tuple(owners), tuple(versions))
 
 
 class Inspector:
@@ -28,7 +68,7 @@ class Inspector:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Signature, SourceWeights] | None = None
+        self._last: _Seen | None = None
 
     def look(self, weights: object) -> SourceWeights:
         """See ``inspect``.
@@ -36,34 +76,42 @@ class Inspector:
         Raises:
             WeightsError: If something in *weights* cannot be moved as it is.
         """
-        named = named_values(weights)
-        signature = _signature(named)
         last = self._last
-        if signature is not None and last is not None and last[0] == signature:
-            return _renewed(last[1], named)
-        seen = inspect(weights)
+        if last is not None and isinstance(weights, Mapping):
+            found = last.again(weights)
+            if found is not None:
+                return found
+        named = named_values(weights)
+        plain = [value for _, value in named if type(value) in _PLAIN and isinstance(value, torch.Tensor)]
+        signature = _signature([name for name, _ in named], plain) if len(plain) == len(named) else None
+        if signature is not None and last is not None and last.signature == signature:
+            versions = tuple([None if value.is_inference() else value._version for value in plain])
+            seen = SourceWeights(last.manifest, last.blocks, tuple([(value, value) for value in plain]), versions)
+        else:
+            seen = inspect(weights)
         if signature is not None:
-            self._last = (signature, seen)
+            keys = tuple(meta.name for meta in seen.manifest.tensors)
+            known = isinstance(weights, Mapping) and all(key in weights for key in keys)
+            places = tuple([_place(value) for value in plain])
+            values = tuple([weakref.ref(value) for value in plain])
+            self._last = _Seen(seen.manifest, seen.blocks, keys if known else None, values, places, signature)
         return seen
 
 
-def _signature(named: Sequence[tuple[str, object]]) -> Signature | None:
-    """All that decides what ``inspect`` says, if every value is a plain tensor; else None."""
+def _place(tensor: torch.Tensor) -> Place:
+    """What assigning to ``.data``, or an operation in place, may change about a tensor."""
+    return (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_neg() or tensor.is_conj())
+
+
+def _signature(names: Sequence[str], values: Sequence[torch.Tensor]) -> tuple[object, ...] | None:
+    """All that decides what ``inspect`` says of plain tensors; None if one has no plain memory."""
     found: list[object] = []
     try:
-        for name, value in named:
-            if type(value) not in _PLAIN or not isinstance(value, torch.Tensor):
-                return None
+        for name, value in zip(names, values, strict=True):
             storage = value.untyped_storage()
             place = (storage._cdata, storage.nbytes(), value.storage_offset(), value.data_ptr())
             kind = (value.dtype, value.layout, value.device.type, value.is_conj(), value.is_neg(), value.is_inference())
             found.append((name, place, value.shape, value.stride(), kind))
     except (RuntimeError, NotImplementedError):
-        return None  # no plain memory: inspect() says what it is
+        return None  # inspect() says what it is
     return tuple(found)
-
-
-def _renewed(seen: SourceWeights, named: Sequence[tuple[str, object]]) -> SourceWeights:
-    values = [value for _, value in named if isinstance(value, torch.Tensor)]
-    versions = tuple(None if value.is_inference() else value._version for value in values)
-    return replace(seen, owners=tuple((value, value) for value in values), versions=versions)

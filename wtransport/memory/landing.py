@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,19 +99,19 @@ class LandingSlot:
         """Whether any tensor over the slot, or anything that views or exports one, still lives."""
         return self._buffer is not None and self._buffer() is not None
 
-    def abandon(self) -> SharedRegion:
+    def abandon(self) -> Callable[[], None]:
         """Leave the memory to a writer that may still hold it, and go on with fresh memory.
 
-        The old pages are given back at once, whoever maps them, unless tensors here still live
-        over them: then they count as quarantined until those are gone. The new region's
-        generation is above all of the old one.
+        The old pages are given back, whoever maps them, unless tensors here still live over them:
+        then they count as quarantined until those are gone. The new region's generation is above
+        all of the old one.
 
         Returns:
-            The new region.
+            What gives the old pages back: slow, for any thread, and raises ``RegistrationError`` if
+            the system keeps them.
 
         Raises:
             RegistrationError: If no fresh memory can be mapped; the slot may not be granted then.
-                Or if the system keeps the old pages; the slot then has its new memory.
         """
         old = self.region
         fresh = map_region(self.layout.nbytes)
@@ -119,34 +120,34 @@ class LandingSlot:
         # Punching moves the old one on once more.
         fresh.generation = old.generation + 2
         self._region = fresh
-        self._retire(old, punch=True)
-        return fresh
+        punched = not self._forget_tensors()
+        return partial(_retire, old, self._budget, self.nbytes, punched)
+
+    def retire(self) -> Callable[[], None]:
+        """End the slot; returns what gives its memory back, as soon as the last tensor over it is gone: slow, for any thread."""
+        region, self._region = self._region, None
+        if region is None:
+            return lambda: None
+        self._forget_tensors()
+        return partial(_retire, region, self._budget, self.nbytes, False)
 
     def close(self) -> None:
         """Give the memory back, at once or when the last tensor over it is gone; idempotent."""
-        if self._region is not None:
-            self._retire(self._region, punch=False)
-            self._region = None
+        self.retire()()
 
-    def _retire(self, region: SharedRegion, *, punch: bool) -> None:
+    def _forget_tensors(self) -> bool:
+        """Whether tensors still live over the memory that is given up; it counts as quarantined until they are gone."""
         buffer = self._buffer() if self._buffer is not None else None
         self._buffer = None
         if self._telling is not None:
             # Nobody waits for a memory that is given up: tensors that live on must not keep alive whoever did.
             self._telling.detach()
             self._telling = None
-        if buffer is not None:
-            # Punched, the tensors would turn to zeros.
-            self._budget.add("quarantined", self.nbytes)
-            _when_gone(buffer, self._budget.remove, "quarantined", self.nbytes)
-        try:
-            if punch and buffer is None:
-                region.punch()
-        except OSError as error:
-            raise RegistrationError(f"abandoned memory is not given back: {error}") from error
-        finally:
-            region.close()
-            self._budget.remove("slots", self.nbytes)
+        if buffer is None:
+            return False
+        self._budget.add("quarantined", self.nbytes)
+        _when_gone(buffer, self._budget.remove, "quarantined", self.nbytes)
+        return True
 
     def _hold(self) -> Buffer:
         region = self.region
@@ -158,6 +159,17 @@ class LandingSlot:
             if self._on_release is not None:
                 self._telling = _when_gone(buffer, self._on_release)
         return buffer
+
+
+def _retire(region: SharedRegion, budget: MemoryBudget, nbytes: int, punch: bool) -> None:
+    try:
+        if punch:
+            region.punch()
+    except OSError as error:
+        raise RegistrationError(f"abandoned memory is not given back: {error}") from error
+    finally:
+        region.close()
+        budget.remove("slots", nbytes)
 
 
 def map_region(nbytes: int) -> SharedRegion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wtransport.backends.base import MemoryRegion, OwnerEndpoint, RemoteRegion
+from wtransport.backends.base import MemoryRegion
 from wtransport.errors import (
     ClosedError,
     ManifestMismatchError,
@@ -24,6 +25,7 @@ from wtransport.memory.tensors import inspect
 from wtransport.recorder.format import Op
 from wtransport.service import local
 from wtransport.service.feedplans import FeedPlan, FeedPlans
+from wtransport.service.grants import Grants
 from wtransport.service.pump import Pump
 from wtransport.service.reading import Lease, Reading
 from wtransport.service.upstream import Upstreams
@@ -72,17 +74,17 @@ class Landings:
         self.links = Upstreams(context, self._message, self._linked, self._gone, lambda: self.machine.binding)
         self.wanted: Manifest | None = None
         self.feeds = FeedPlans(context, self.links)
-        self._regions: dict[tuple[int, str], MemoryRegion] = {}
-        self._grants: dict[tuple[int, MemberId], tuple[OwnerEndpoint, RemoteRegion]] = {}
         self._parts: dict[tuple[Identity, int], PartBytes] = {}
         self._held: dict[int, int] = {}
+        self._binding = asyncio.Lock()
         self.reading = Reading(context, self.machine, lambda: self.pump, calls.post)
+        self.grants = Grants(context, self.links, self.reading)
         self.pump = Pump(
             self.machine,
             {
                 act.Send: self._send,
                 act.SendGrant: self._grant,
-                act.RevokeGrants: self._revoke,
+                act.RevokeGrants: lambda action: self.grants.revoke(action.slot),
                 act.AssignBoxes: lambda action: context.spawn(self._assign(action.feed)),
                 act.VerifySlot: self._verify,
                 act.ShowVersion: self._show,
@@ -98,7 +100,10 @@ class Landings:
 
     async def bind(self, weights: object) -> int:
         """Make landing memory for *weights*' names, shapes and dtypes; returns the bytes mapped for it."""
-        wanted = inspect(weights).manifest
+        async with self._binding:
+            return await self._bind(inspect(weights).manifest)
+
+    async def _bind(self, wanted: Manifest) -> int:
         slots: list[LandingSlot] = []
         binding = self.machine.binding + 1
         try:
@@ -114,16 +119,16 @@ class Landings:
         self.machine.bind(_SLOTS, self._context.now)
         self.links_say(msg.Bound(self.machine.binding))
         self.wanted, self.reading.slots, self.reading.shown, self.reading.binding_error = wanted, slots, None, None
-        self._regions.clear()
+        self.grants.retire()
         self._parts.clear()
         for number in self._held.values():
             self._calls.unhold(number)
         self._held.clear()
         for source in self.links.links:
-            self._prepare(source)
+            self.grants.prepare(source)
         self.pump.run()
         for slot in old:
-            slot.close()
+            self._context.driver.offload(slot.retire())
         if self.reading.binding_error is not None:
             raise self.reading.binding_error
         return sum(slot.nbytes for slot in slots)
@@ -192,24 +197,13 @@ class Landings:
     # Links.
 
     def _linked(self, source: MemberId) -> None:
-        self._prepare(source)
+        self.grants.prepare(source)
         self.machine.catchup.on_source_ready(source, self._context.now)
         self.pump.run()
 
-    def _prepare(self, source: MemberId) -> None:
-        """Pass the slots to a trainer ahead of its first put."""
-        link = self.links.links.get(source)
-        if link is None or link.endpoint is None or link.choice is None or link.record.role != "trainer":
-            return
-        try:
-            for index in range(len(self.reading.slots)):
-                link.endpoint.prepare(self._region(index, link.choice.backend))
-        except TransportError as error:
-            link.break_off(error)
-
     def _gone(self, source: MemberId, cause: TransportError) -> None:
         self.feeds.forget(source)
-        self._grants = {key: grant for key, grant in self._grants.items() if key[1] != source}
+        self.grants.forget(source)
         self.machine.on_source_gone(source, str(cause), self._context.now)
         self.pump.run()
 
@@ -243,31 +237,8 @@ class Landings:
             self.links.send(action.to, action.message)
 
     def _grant(self, action: act.SendGrant) -> None:
-        link = self.links.links.get(action.to)
-        if link is None or link.endpoint is None or link.choice is None or self.wanted is None:
-            return  # its end is reported by the link
-        region = self._region(action.slot, link.choice.backend)
-        try:
-            num_digests = len(self.wanted.canonical)
-            remote = link.endpoint.grant(region, generation=action.generation, writable=True, num_digests=num_digests)
-        except TransportError as error:
-            link.break_off(error)
-            return
-        self._grants[action.slot, action.to] = (link.endpoint, remote)
-        binding = self.machine.binding
-        self.links.send(action.to, msg.Grant(binding, action.slot, action.generation, remote.to_wire(), action.identity))
-
-    def _region(self, slot: int, backend: str) -> MemoryRegion:
-        found = self._regions.get((slot, backend))
-        if found is None:
-            landing = self.reading.slots[slot]
-            found = self._regions[slot, backend] = self._context.backends[backend].register(landing.region, landing)
-        return found
-
-    def _revoke(self, action: act.RevokeGrants) -> None:
-        for key in [item for item in self._grants if item[0] == action.slot]:
-            endpoint, remote = self._grants.pop(key)
-            endpoint.revoke(remote)
+        if self.wanted is not None:
+            self.grants.send(action, self.machine.binding, len(self.wanted.canonical))
 
     async def _assign(self, feed: str) -> None:
         serial = self.machine.feeds.by_name[feed].serial if feed in self.machine.feeds.by_name else 0
@@ -284,7 +255,7 @@ class Landings:
         try:
             if plan is None or self.wanted is None:
                 raise ProtocolError("the feed was shared out anew while the version landed")
-            grants = {member: self._grants.get((action.slot, member)) for member in plan.members.values()}
+            grants = {member: self.grants.of(action.slot, member) for member in plan.members.values()}
             parts = {rank: self._parts.pop((action.identity, rank)) for rank in plan.members}
             own = check_parts(plan, parts, grants, self.wanted, checking=self._context.config.verify != "off")
         except TransportError as error:
@@ -366,9 +337,9 @@ class Landings:
 
     async def _abandon(self, index: int) -> None:
         binding, slot = self.machine.binding, self.reading.slots[index]
-        self._regions = {key: region for key, region in self._regions.items() if key[0] != index}
+        self.grants.retire(index)
         try:
-            await self._context.driver.offload(partial(_abandon, slot))
+            await self._context.driver.offload(slot.abandon())
             await local.populate(self._context, MemoryRegion("local", slot.region, slot))
         except ClosedError:
             return  # closed, or bound anew, meanwhile: nobody waits for this slot
@@ -393,7 +364,3 @@ class Landings:
             action.message, hint="bind what the trainers put, or put what the generators want"
         )
         self.reading.changed()
-
-
-def _abandon(slot: LandingSlot) -> None:
-    slot.abandon()

@@ -62,7 +62,8 @@ class Puts:
         self._manifests: dict[str, Manifest] = {}
         self._weights: dict[bytes, Digests] = {}
         self._numbers = itertools.count(1)
-        self._last: PutRecord | None = None
+        # The native description of the weights put last: it owns no memory, and the same weights have the same one.
+        self._described: tuple[object, _native.LocalRegion] = (None, _native.LocalRegion([]))
         self._last_own: tuple[Manifest, Digests] | None = None
         self.pump = Pump(
             self.machine,
@@ -86,8 +87,9 @@ class Puts:
         """Start a put; returns once it is under way (with *snapshot*, once the copy is made)."""
         context = self._context
         number = next(self._numbers)
-        memory: _native.LocalRegion | _native.SharedRegion = _native.LocalRegion(list(weights.blocks))
-        record = PutRecord(number, version, weights.manifest, memory, weights, weights=weights, started=context.now)
+        if self._described[0] is not weights.blocks:
+            self._described = (weights.blocks, _native.LocalRegion(list(weights.blocks)))
+        record = PutRecord(number, version, weights.manifest, self._described[1], weights, weights=weights, started=context.now)
         record.recheck = context.config.verify == "full" or (nowait and not snapshot)
         if context.recorder is not None:
             record.flight = context.recorder.begin(Op.PUT, version=version, rank=self.machine.rank, nbytes=weights.manifest.nbytes)
@@ -261,7 +263,7 @@ class Puts:
     def _start_write(self, action: act.StartWrite) -> None:
         writing = Writing(self._context, self, action)
         self._writings[action.delivery] = writing
-        self._context.spawn(writing.run(partial(self._written, action)))
+        writing.start(partial(self._written, action))
 
     def _written(self, action: act.StartWrite, error: TransportError | None, nbytes: int) -> None:
         record = self.records.get(action.put)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,9 +37,12 @@ class Writing:
         self._context = context
         self._puts = puts
         self._action = action
+        self._record = puts.records[action.put]
+        self._unpin: Callable[[], None] | None = None
+        self._flight = 0
+        self._todo: deque[Callable[[], TransportError | None]] = deque()
         self._works: deque[Work] = deque()
         self._cancelled = False
-        self._private = puts.records[action.put].private
         self._reread = False
         self.plan: SinkPlan | None = None
         self.digests: Digests = np.zeros(0, np.uint64)
@@ -50,38 +54,52 @@ class Writing:
         for work in self._works:
             work.cancel()
 
-    async def run(self, report: Callable[[TransportError | None, int], None]) -> None:
-        """Write everything, check the source, and report once, when nothing is in flight any more."""
-        record = self._puts.records[self._action.put]
-        unpin = record.pin() if record.pin is not None else None
-        recorder = self._context.recorder
-        error: TransportError | None = None
-        flight = 0
-        if recorder is not None:
-            link = self._puts.links.links.get(self._action.sink)
-            name, backend = (link.name, link.backend) if link is not None else ("", "")
-            kind = FlightBackend[backend.upper()] if backend.upper() in FlightBackend.__members__ else FlightBackend.NONE
-            flight = recorder.begin(Op.DELIVER, backend=kind, peer=name, version=record.version, nbytes=record.manifest.nbytes)
+    def start(self, report: Callable[[TransportError | None, int], None]) -> None:
+        """Begin at once; *report* is called once, from a later turn of the loop, when nothing is in flight any more."""
+        self._unpin = self._record.pin() if self._record.pin is not None else None
+        self._record_begin()
+        failure: TransportError | None = None
         try:
-            await self._write(record)
-            await self._check(record)
-        except TransportError as caught:
-            error = caught
+            self._open()
+            failure = self._fill()
         except Exception as caught:
-            error = InternalError(f"the delivery failed: {caught!r}", version=record.version, phase="write")
-            error.__cause__ = caught
+            failure = self._as_error(caught)
+        self._context.spawn(self._run(failure, report))
+
+    async def _run(self, failure: TransportError | None, report: Callable[[TransportError | None, int], None]) -> None:
+        error: TransportError | None = None
+        try:
+            await self._finish(failure)
+            await self._check(self._record)
+        except Exception as caught:
+            error = self._as_error(caught)
         finally:
-            if unpin is not None:
-                unpin()
-        if recorder is not None:
-            if error is None:
-                recorder.end(flight, nbytes_done=self.nbytes_done)
-            else:
-                recorder.fail(flight, error, nbytes_done=self.nbytes_done)
+            if self._unpin is not None:
+                self._unpin()
+        recorder = self._context.recorder
+        if recorder is not None and error is None:
+            recorder.end(self._flight, nbytes_done=self.nbytes_done)
+        elif recorder is not None and error is not None:
+            recorder.fail(self._flight, error, nbytes_done=self.nbytes_done)
         report(error, self.nbytes_done)
 
-    async def _write(self, record: PutRecord) -> None:
-        action, config = self._action, self._context.config
+    def _as_error(self, caught: Exception) -> TransportError:
+        if isinstance(caught, TransportError):
+            return caught
+        error = InternalError(f"the delivery failed: {caught!r}", version=self._record.version, phase="write")
+        error.__cause__ = caught
+        return error
+
+    def _record_begin(self) -> None:
+        recorder, link, record = self._context.recorder, self._puts.links.links.get(self._action.sink), self._record
+        if recorder is None:
+            return
+        name, backend = (link.name, link.backend) if link is not None else ("", "")
+        kind = FlightBackend[backend.upper()] if backend.upper() in FlightBackend.__members__ else FlightBackend.NONE
+        self._flight = recorder.begin(Op.DELIVER, backend=kind, peer=name, version=record.version, nbytes=record.manifest.nbytes)
+
+    def _open(self) -> None:
+        action, config, record = self._action, self._context.config, self._record
         feed = self._puts.machine.puts[action.put].feed
         plan = self.plan = self._puts.plans.get((action.sink, feed))
         link = self._puts.links.links.get(action.sink)
@@ -90,21 +108,30 @@ class Writing:
             raise PeerLostError("the link to the sink ended before the write began")
         if remote is None or remote.generation != action.generation:
             raise StaleEpochError("the slot was granted anew before the write began")
+        if record.done.done() and record.weights is not None and (changed := record.weights.changed()):
+            # Held by reference for late joiners, and trained on since: found before a byte moves.
+            raise _changed(changed)
         self.digests = np.zeros(plan.plan.num_tensors, np.uint64)
         tables = plan.private_buckets(config.bucket_nbytes) if record.private else plan.shared_buckets(config.bucket_nbytes)
         deadline = Deadline(config.stall_timeout_s)
-        backend = self._context.backends[link.backend]
-        region = record.region(backend)
-        failure: TransportError | None = None
-        for table in tables:
-            if len(self._works) >= config.inflight_buckets:
-                failure = await self._settle_first()
-            if failure is not None or self._cancelled:
+        region = record.region(self._context.backends[link.backend])
+        self._todo = deque(partial(self._submit, link.endpoint, region, table, remote, plan, deadline) for table in tables)
+
+    def _fill(self) -> TransportError | None:
+        while self._todo and len(self._works) < self._context.config.inflight_buckets:
+            error = self._todo.popleft()()
+            if error is not None:
+                return error
+        return None
+
+    async def _finish(self, failure: TransportError | None) -> None:
+        while True:
+            if failure is not None:
+                self.cancel()
+            elif not self._cancelled:
+                failure = self._fill()
+            if not self._works:
                 break
-            failure = self._submit(link.endpoint, region, table, remote, plan, deadline)
-        if failure is not None:
-            self.cancel()
-        while self._works:
             failure = await self._settle_first() or failure
         if failure is not None:
             raise failure
@@ -115,7 +142,7 @@ class Writing:
         self, endpoint: InitiatorEndpoint, region: object, table: object, remote: RemoteRegion, plan: SinkPlan, deadline: Deadline
     ) -> TransportError | None:
         # With "full" the source is read again after the last byte was copied: those digests count, a sink compares its own cells with them.
-        reread = self._reread = self._context.config.verify == "full" and self._private and not endpoint.owner_digests
+        reread = self._reread = self._context.config.verify == "full" and self._record.private and not endpoint.owner_digests
         digesting = self._context.config.verify != "off" and not reread
         try:
             work = endpoint.write(region, table, remote, num_digests=plan.plan.num_tensors, digest=digesting, deadline=deadline)  # type: ignore[arg-type]

@@ -171,6 +171,25 @@ class RefusalTests:
         await _refused_write(pair, landing.remote, StaleEpochError, landing)
         await _assert_usable(pair)
 
+    async def test_memory_is_granted_again_after_a_grant_of_it_was_revoked(self, pair: Pair) -> None:
+        landing, data = pair.landing(_SIZE, generation=5), random_bytes(_SIZE)
+        pair.owner.revoke(landing.remote)
+        for generation in (5, 6):
+            again = pair.owner.grant(landing.region, generation=generation, writable=True, num_digests=1)
+            await pair.write(pair.source(data), whole(_SIZE), again)
+            np.testing.assert_array_equal(landing.bytes, data)
+        landing.bytes[:] = 0
+        await _refused_write(pair, landing.remote, StaleEpochError, landing)
+
+    async def test_memory_that_is_retired_is_used_no_more(self, pair: Pair) -> None:
+        landing = pair.landing(_SIZE)
+        await pair.write(pair.source(np.zeros(_SIZE, np.uint8)), whole(_SIZE), landing.remote)
+        pair.owner.retire(landing.region)
+        pair.owner.retire(landing.region)
+        await asyncio.sleep(0.05)
+        await _refused_write(pair, landing.remote, StaleEpochError, landing)
+        await _assert_usable(pair)
+
     async def test_revoking_while_bytes_move_ends_the_work(self, pair: Pair) -> None:
         nbytes = 128 << 20
         landing = pair.landing(nbytes)
