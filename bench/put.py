@@ -24,6 +24,8 @@ _WARMUP = 1
 # Puts whose costs are measured, and puts to each binding where first puts are.
 _COSTED = 8
 _BIND_EVERY = 3
+# Between a bind and the put after it: training goes on meanwhile, in any job.
+_TRAINING_S = 1.0
 
 Weights = dict[str, torch.Tensor]
 
@@ -99,7 +101,7 @@ async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, wei
                 if case.bind_every and version > 1 and version % case.bind_every == 1:
                     control.send("bind")
                     await asyncio.to_thread(control.recv)
-                    await _settled(case)
+                    await asyncio.sleep(_TRAINING_S)
                 if limit is not None:
                     limits.append(await asyncio.to_thread(limit.once))
                 starts[version] = time.perf_counter_ns()
@@ -116,6 +118,15 @@ async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, wei
         latencies = [(yields[version] - start) / 1e3 for version, start in starts.items() if version in yields and version > _WARMUP]
         nbytes = workload.nbytes(weights)
         return Outcome(seconds, limits[_WARMUP:], lag.p999_ms, lag_generator, peak_sink, peak_source, nbytes, latencies)
+
+
+async def _bare_lag_ms(copy: RawCopy) -> float:
+    """What the system alone keeps an event loop waiting while as many threads as there are cores copy."""
+    async with Lag() as lag:
+        for _ in range(_COSTED):
+            await asyncio.to_thread(copy.streaming)
+            await asyncio.sleep(0.05)
+    return lag.p999_ms
 
 
 async def _linked(transport: wtransport.Transport) -> None:
@@ -141,6 +152,8 @@ def run(total_gib: float, rounds: int, threads: int) -> list[Figure]:
     default = wtransport.TransportConfig().copy_threads
     case = Case(f"shm put, verify=wire, {size}, default copy_threads={default}", "shm", total, rounds + _WARMUP)
     figures.append(_against(case.name, run_case(case, copy, weights), None, f"raw copy, {threads} threads"))
+    bare = asyncio.run(_bare_lag_ms(copy))
+    figures.append(Figure(f"loop lag beside raw copies alone, p99.9, {size}", bare, "ms", None, None, "", None, _COSTED))
     copy.close()
     # The limit's own copies would be in the way of the event loops: costs are measured without them.
     case = Case("costs", "shm", total, _COSTED, {"copy_threads": threads})

@@ -29,7 +29,7 @@ def mappings() -> int:
 
 async def settles(expected: int) -> None:
     async with asyncio.timeout(10):
-        while mappings() != expected:  # noqa: ASYNC110 - nothing tells when memory is unmapped
+        while mappings() != expected:
             await asyncio.sleep(0.01)
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tests.weights.strategies import Model, models
 from wtransport.errors import ProtocolError, WeightsError
+from wtransport.weights.assign import Assignment
 from wtransport.weights.box import Box
 from wtransport.weights.layout import ALIGNMENT, SlotLayout
-from wtransport.weights.manifest import Manifest, TensorMeta
+from wtransport.weights.manifest import Manifest, TensorMeta, digest_of
 
 
 def full(name: str, storage: int = 0, shape: tuple[int, ...] = (2, 3)) -> TensorMeta:
@@ -205,3 +206,19 @@ def test_layout_places_nothing_over_anything_else(model: Model) -> None:
     assert (ends[:-1] <= layout.offsets[1:]).all()
     assert layout.nbytes % ALIGNMENT == 0
     assert not len(ends) or ends[-1] <= layout.nbytes < ends[-1] + ALIGNMENT
+
+
+@pytest.mark.parametrize("junk", [b"", b"[", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000, b"NaN", b'[1,["int8"],[["a",0,[NaN],null,0]]]'])
+def test_bytes_that_are_no_manifest_are_refused(junk: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Manifest.decode(junk)
+    with pytest.raises(ProtocolError):
+        Assignment.decode(junk)
+
+
+def test_what_is_encoded_is_read_again_and_has_its_digest() -> None:
+    manifest = Manifest((full("a", 0), full("b", 0), TensorMeta("größe", "int8", (4,), Box((1,), (2,)), 1)))
+    read = Manifest.decode(manifest.encoded)
+    assert read == manifest
+    assert read.encoded == manifest.encoded
+    assert digest_of(manifest.encoded) == manifest.digest

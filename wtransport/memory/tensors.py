@@ -11,6 +11,7 @@ from wtransport.errors import WeightsError
 from wtransport.memory.names import named_values
 from wtransport.memory.refusal import dtype_name, refusal
 from wtransport.memory.sharding import Shard, is_sharded, shard_of
+from wtransport.pacing import paced
 from wtransport.weights.box import Box
 from wtransport.weights.manifest import Manifest, TensorMeta
 
@@ -67,7 +68,7 @@ def inspect(weights: object) -> SourceWeights:
     owners: list[tuple[torch.Tensor, torch.Tensor]] = []
     storages: dict[object, int] = {}
     with torch._C.DisableTorchFunctionSubclass():
-        for name, value in named_values(weights):
+        for name, value in paced(named_values(weights)):
             shard = shard_of(value) if is_sharded(value) else None
             reason = shard if isinstance(shard, str) else refusal(shard.local if shard else value)
             if reason is not None:

@@ -54,7 +54,7 @@ class FeedPlans:
         Raises:
             ProtocolError: If it is malformed, or is not what its digest says.
         """
-        manifest = Manifest.from_wire(message.manifest)
+        manifest = Manifest.decode(message.manifest)
         if manifest.digest != message.digest:
             raise ProtocolError("a manifest does not match its digest")
         self._manifests[source, message.feed] = manifest
@@ -82,9 +82,8 @@ class FeedPlans:
             return ""
         counts = {rank: _counts(assignments[rank], wanted) for rank in members}
         self.plans[name] = FeedPlan(members, counts, _covers(manifests, wanted))
-        wire = wanted.to_wire()
         for rank, member in members.items():
-            want = msg.Want(name, binding, serial, manifests[rank].digest, wire, assignments[rank].to_wire())
+            want = msg.Want(name, binding, serial, manifests[rank].digest, wanted.encoded, assignments[rank].encoded)
             self._links.send(member, want)
         return ""
 

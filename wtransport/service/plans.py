@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from wtransport.pacing import paced
 from wtransport.weights.layout import SlotLayout
 from wtransport.weights.manifest import Manifest
 from wtransport.weights.plan import Plan, buckets, make_plan
@@ -83,7 +84,7 @@ def _whole(source: Manifest, wanted: Manifest, assignment: Assignment) -> tuple[
     if len(boxes) != len(assignment.boxes):
         return None
     storages = {}
-    for tensor, meta in enumerate(wanted.canonical):
+    for tensor, meta in enumerate(paced(wanted.canonical)):
         held = source.by_name.get(meta.name)
         if held is not None and (meta.nbytes == 0 or boxes.get(tensor) == held.box):
             storages[tensor] = held.storage
@@ -95,7 +96,7 @@ def _whole(source: Manifest, wanted: Manifest, assignment: Assignment) -> tuple[
 def name_weights(manifest: Manifest) -> Digests:
     """Odd 64-bit weights by canonical tensor, from name, dtype and shape: they make one digest of many."""
     weights = np.empty(len(manifest.canonical), np.uint64)
-    for index, meta in enumerate(manifest.canonical):
+    for index, meta in enumerate(paced(manifest.canonical)):
         text = f"{meta.name}\0{meta.dtype}\0{meta.shape}".encode()
         weights[index] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") | 1
     return weights

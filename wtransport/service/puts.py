@@ -186,7 +186,7 @@ class Puts:
 
     def _declare(self, sink: MemberId, feed: str, manifest: Manifest) -> None:
         rank, size = (0, 1) if feed.startswith("pull:") else (self.machine.rank, self.machine.world_size)
-        self.links.send(sink, msg.SourceManifest(feed, rank, size, manifest.digest, manifest.to_wire()))
+        self.links.send(sink, msg.SourceManifest(feed, rank, size, manifest.digest, manifest.encoded))
 
     def _message(self, sink: MemberId, message: object) -> None:
         machine, now = self.machine, self._context.now
@@ -226,8 +226,8 @@ class Puts:
             self.machine.dropped["want"] += 1
             return
         try:
-            wanted = Manifest.from_wire(want.manifest)
-            assignment = Assignment.from_wire(want.assignment)
+            wanted = Manifest.decode(want.manifest)
+            assignment = Assignment.decode(want.assignment)
             plan = await plan_for(source, wanted, assignment, want.serial, want.binding)
         except Exception as caught:
             error = caught if isinstance(caught, TransportError) else InternalError(f"planning failed: {caught!r}")

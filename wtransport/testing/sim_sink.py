@@ -220,7 +220,7 @@ class SimSink:
                 feed = self.machine.feeds.by_name.get(name)
                 if feed is not None and feed.whole:
                     for source in sorted(set(feed.contributors.values())):
-                        want = msg.Want(name, self.machine.binding, feed.serial, feed.digests[0], None, None)
+                        want = msg.Want(name, self.machine.binding, feed.serial, feed.digests[0], b"", b"")
                         if source in self.links:
                             self.links[source].to_b.send(want)
                     self.machine.on_boxes_assigned(name, feed.serial, "", now)

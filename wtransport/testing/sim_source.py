@@ -236,7 +236,7 @@ class SimSource:
 
     def _declare(self, sink: MemberId, feed: str) -> None:
         rank, size = (0, 1) if feed == self.feed else (self.machine.rank, self.machine.world_size)
-        self.links[sink].to_a.send(msg.SourceManifest(feed, rank, size, self._manifests[feed], None))
+        self.links[sink].to_a.send(msg.SourceManifest(feed, rank, size, self._manifests[feed], b""))
 
     def _settle(self, put: int, result: Settled) -> None:
         if put in self.settled:

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
 from wtransport.errors import ProtocolError
+from wtransport.pacing import paced
 from wtransport.weights import wire
 from wtransport.weights.box import Box
 from wtransport.weights.dtypes import ITEMSIZE
-from wtransport.weights.manifest import Manifest, TensorMeta, wire_digest
+from wtransport.weights.manifest import Manifest, TensorMeta, digest_of
 from wtransport.weights.mismatch import check_sources, check_wanted, raise_uncovered
 
 if TYPE_CHECKING:
@@ -47,7 +48,21 @@ class Assignment:
     @cached_property
     def digest(self) -> bytes:
         """16 bytes that are equal exactly where the assignments are."""
-        return wire_digest(self.to_wire())
+        return digest_of(self.encoded)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """:meth:`to_wire` as bytes: what travels, and what the digest is of."""
+        return wire.encode(self.to_wire())
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Self:
+        """Read :attr:`encoded`, from a peer that is not trusted.
+
+        Raises:
+            ProtocolError: If it is not exactly that.
+        """
+        return cls.from_wire(wire.decode(encoded, "assignment"))
 
     def to_wire(self) -> list[object]:
         """Return the assignment as lists and integers, the same for equal assignments."""
@@ -70,7 +85,7 @@ class Assignment:
         if version != _WIRE_FORMAT or isinstance(version, bool):
             raise ProtocolError(f"assignment: this member reads format {_WIRE_FORMAT} only")
         boxes: list[tuple[int, Box]] = []
-        for row in wire.sequence(rows, "boxes", at_most=wire.MAX_BOXES):
+        for row in paced(wire.sequence(rows, "boxes", at_most=wire.MAX_BOXES)):
             tensor, offsets, sizes = wire.sequence(row, "box", at_most=3, exactly=3)
             boxes.append(
                 (
@@ -124,7 +139,7 @@ def _cells(manifests: list[Manifest], members: list[list[int]], wanted: Manifest
     uncovered: list[tuple[TensorMeta, Box]] = []
     # Models repeat a few shapes many times: each pattern of boxes is decomposed once.
     patterns: dict[tuple[Box, tuple[tuple[int, Box], ...]], list[tuple[Box, tuple[int, ...]]]] = {}
-    for tensor, meta in enumerate(wanted.canonical):
+    for tensor, meta in enumerate(paced(wanted.canonical)):
         if not meta.nbytes:
             continue
         held = tuple((index, found.box) for index, manifest in enumerate(manifests) if (found := manifest.by_name.get(meta.name)))

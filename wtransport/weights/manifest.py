@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from wtransport.errors import ProtocolError, WeightsError
+from wtransport.pacing import paced
 from wtransport.weights import wire
 from wtransport.weights.box import Box
 from wtransport.weights.dtypes import ITEMSIZE, itemsize
@@ -141,7 +141,21 @@ class Manifest:
     @cached_property
     def digest(self) -> bytes:
         """16 bytes that are equal exactly where names, dtypes, shapes, boxes and ties are."""
-        return wire_digest(self.to_wire())
+        return digest_of(self.encoded)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """:meth:`to_wire` as bytes: what travels, and what the digest is of."""
+        return wire.encode(self.to_wire())
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Self:
+        """Read :attr:`encoded`, from a peer that is not trusted.
+
+        Raises:
+            ProtocolError: If it is not exactly that.
+        """
+        return cls.from_wire(wire.decode(encoded, "manifest"))
 
     def to_wire(self) -> list[object]:
         """Return the manifest as lists, strings and integers, the same for equal manifests."""
@@ -164,7 +178,7 @@ class Manifest:
         if version != _WIRE_FORMAT or isinstance(version, bool):
             raise ProtocolError(f"manifest: this member reads format {_WIRE_FORMAT} only")
         names = [wire.text(name, "dtype", max_nbytes=32) for name in wire.sequence(dtypes, "dtypes", at_most=len(ITEMSIZE))]
-        metas = [_read_row(row, names) for row in wire.sequence(rows, "tensors", at_most=wire.MAX_TENSORS)]
+        metas = [_read_row(row, names) for row in paced(wire.sequence(rows, "tensors", at_most=wire.MAX_TENSORS))]
         try:
             manifest = cls(tuple(metas))
         except WeightsError as error:
@@ -174,9 +188,8 @@ class Manifest:
         return manifest
 
 
-def wire_digest(value: object) -> bytes:
-    """Return the 16-byte blake2b of lists, strings and integers."""
-    encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+def digest_of(encoded: bytes) -> bytes:
+    """Return the 16-byte blake2b of an encoded manifest or assignment."""
     return hashlib.blake2b(encoded, digest_size=_DIGEST_NBYTES).digest()
 
 

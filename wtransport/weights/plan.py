@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtransport.errors import ProtocolError, WeightsError
+from wtransport.pacing import paced
 from wtransport.weights.dtypes import ITEMSIZE
 from wtransport.weights.layout import SlotLayout
 
@@ -85,7 +86,7 @@ def make_plan(source: Manifest, wanted: Manifest, assignment: Assignment) -> Pla
     layout = SlotLayout.of(wanted)
     groups: dict[int, list[tuple[int, int, int, Box, Box, Box, tuple[int, ...]]]] = {}
     canonical = wanted.canonical
-    for tensor, box in assignment.boxes:
+    for tensor, box in paced(assignment.boxes):
         if tensor >= len(canonical):
             raise ProtocolError(f"assignment: tensor {tensor} of {len(canonical)}")
         want = canonical[tensor]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from wtransport.errors import ProtocolError
@@ -13,6 +14,23 @@ MAX_DIMS: Final = 64
 MAX_NAME_NBYTES: Final = 4096
 # Every byte count and offset stays under this, so that int64 arithmetic over them cannot wrap.
 MAX_NBYTES: Final = 1 << 60
+
+
+def encode(value: object) -> bytes:
+    """Return lists, strings and integers as bytes, equal ones as equal bytes: JSON without white space."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(encoded: bytes, what: str) -> object:
+    """Read what :func:`encode` wrote, from a peer that is not trusted; what it holds is not checked yet.
+
+    Raises:
+        ProtocolError: If *encoded* is not JSON.
+    """
+    try:
+        return json.loads(encoded)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"{what}: it cannot be read: {error}") from None
 
 
 def sequence(value: object, what: str, *, at_most: int, exactly: int | None = None) -> list[object] | tuple[object, ...]:

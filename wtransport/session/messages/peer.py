@@ -29,7 +29,7 @@ class SourceManifest:
     rank: int
     world_size: int
     digest: bytes
-    manifest: object
+    manifest: bytes
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Want:
     binding: int
     serial: int
     source_digest: bytes
-    manifest: object
-    assignment: object
+    manifest: bytes
+    assignment: bytes
 
 
 @dataclass(frozen=True)
