@@ -64,6 +64,12 @@ class RawCopy:
         """Seconds of one copy in each way."""
         return self.memcpy(), self.streaming()
 
+    def reading(self) -> float:
+        """Seconds of one pass of the native engine that only reads the destination."""
+        start = time.perf_counter()
+        self._wait(self._engine.digest(self._region, self._spans, len(self._tensors)))
+        return time.perf_counter() - start
+
     def close(self) -> None:
         """Give memory and threads back."""
         self._engine.close()

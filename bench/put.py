@@ -15,7 +15,7 @@ import wtransport
 from bench import workload
 from bench.limits import RawCopy, RawSockets, round_trip_us
 from bench.sides import Case, generator
-from bench.stats import Lag, median, peak_rss_nbytes
+from bench.stats import Lag, median, peak_rss_nbytes, settle_garbage
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -79,6 +79,7 @@ def run_case(case: Case, limit: RawCopy | RawSockets | None, weights: Weights) -
     control, theirs = mp.Pipe()
     process = mp.get_context("spawn").Process(target=generator, args=(url, case, theirs))
     process.start()
+    settle_garbage()
     try:
         return asyncio.run(_measure(url, case, limit, weights, control))
     finally:
@@ -95,21 +96,22 @@ async def _measure(url: str, case: Case, limit: RawCopy | RawSockets | None, wei
         seconds: dict[int, float] = {}
         limits: list[tuple[float, ...]] = []
         starts: dict[int, int] = {}
-        async with Lag() as lag:
-            for version in range(1, case.rounds + 1):
-                workload.mark(weights, version)
-                if case.bind_every and version > 1 and version % case.bind_every == 1:
-                    control.send("bind")
-                    await asyncio.to_thread(control.recv)
-                    await asyncio.sleep(_TRAINING_S)
-                if limit is not None:
-                    limits.append(await asyncio.to_thread(limit.once))
+        lag = Lag()
+        for version in range(1, case.rounds + 1):
+            workload.mark(weights, version)
+            if case.bind_every and version > 1 and version % case.bind_every == 1:
+                control.send("bind")
+                await asyncio.to_thread(control.recv)
+                await asyncio.sleep(_TRAINING_S)
+            if limit is not None:
+                limits.append(await asyncio.to_thread(limit.once))
+            async with lag:  # neither the limit's copies nor the marks are the put's doing
                 starts[version] = time.perf_counter_ns()
                 receipt = await transport.put(weights, version)
                 seconds[version] = (time.perf_counter_ns() - starts[version]) / 1e9
-                if receipt.delivered != ("gen-0",):
-                    raise RuntimeError(f"{case.name}: version {version} was not delivered: {receipt.outcomes}")
                 await _settled(case)
+            if receipt.delivered != ("gen-0",):
+                raise RuntimeError(f"{case.name}: version {version} was not delivered: {receipt.outcomes}")
         sums, yields, lag_generator, peak_sink = await asyncio.to_thread(control.recv)
         if sums != workload.checksums(weights):
             raise RuntimeError(f"{case.name}: the generator's bytes differ")
@@ -148,14 +150,17 @@ def run(total_gib: float, rounds: int, threads: int) -> list[Figure]:
     copy = RawCopy(weights, threads)
     for verify, target in (("off", 0.95), ("wire", 0.80), ("full", 0.45)):
         case = Case(f"shm put, verify={verify}, {size}", "shm", total, rounds + _WARMUP, {"copy_threads": threads, "verify": verify})
-        figures.append(_against(case.name, run_case(case, copy, weights), target, f"raw copy, {threads} threads"))
+        outcome = run_case(case, copy, weights)
+        figures.append(_against(case.name, outcome, target, f"raw copy, {threads} threads"))
+        if verify == "full":
+            figures.append(_against_passes(outcome, copy, size))
     default = wtransport.TransportConfig().copy_threads
     case = Case(f"shm put, verify=wire, {size}, default copy_threads={default}", "shm", total, rounds + _WARMUP)
     figures.append(_against(case.name, run_case(case, copy, weights), None, f"raw copy, {threads} threads"))
     bare = asyncio.run(_bare_lag_ms(copy))
     figures.append(Figure(f"loop lag beside raw copies alone, p99.9, {size}", bare, "ms", None, None, "", None, _COSTED))
     copy.close()
-    # The limit's own copies would be in the way of the event loops: costs are measured without them.
+    # The limit's own copies would be in the way of the generator's event loop: costs are measured without them.
     case = Case("costs", "shm", total, _COSTED, {"copy_threads": threads})
     figures += _costs(run_case(case, None, weights), size, total)
     case = Case("first puts", "shm", total, _BIND_EVERY * rounds, {"copy_threads": threads}, _BIND_EVERY)
@@ -193,6 +198,14 @@ def _against(name: str, outcome: Outcome, target: float | None, limit: str) -> F
     gbps = outcome.nbytes / median(outcome.measured) / 1e9
     wanted = f">= {target} of {limit}" if target is not None else f"of {limit}"
     return Figure(name, gbps, "GB/s", ratio, (min(ratios), max(ratios)), wanted, None if target is None else ratio >= target, len(ratios))
+
+
+def _against_passes(outcome: Outcome, copy: RawCopy, size: str) -> Figure:
+    """``full`` reads the source once more, and the destination: against a raw copy and two reading passes, one after the other."""
+    passes = min(median(list(tries)) for tries in zip(*outcome.limits, strict=True)) + 2 * median([copy.reading() for _ in outcome.limits])
+    taken = median(outcome.measured)
+    name = f"shm put, verify=full, {size}, against its passes"
+    return Figure(name, outcome.nbytes / taken / 1e9, "GB/s", passes / taken, None, "of a copy and two reads", None, len(outcome.limits))
 
 
 def _first(outcome: Outcome, size: str) -> list[Figure]:

@@ -11,7 +11,7 @@ import torch
 
 import wtransport
 from bench import workload
-from bench.stats import Lag, peak_rss_nbytes
+from bench.stats import Lag, peak_rss_nbytes, settle_garbage
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -53,6 +53,7 @@ def generator(url: str, case: Case, control: Connection) -> None:
 async def _follow(url: str, case: Case, control: Connection) -> None:
     config = wtransport.TransportConfig(**case.settings)
     async with wtransport.connect(url, role="generator", name="gen-0", backend=case.backend, config=config) as transport:
+        settle_garbage()
         before = peak_rss_nbytes()
         control.send(await transport.bind(case.wanted()))
         obeying = asyncio.create_task(_obey(transport, case, control))
