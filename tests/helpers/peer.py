@@ -178,9 +178,9 @@ class Peer:
             text = await asyncio.to_thread(pipe.read)
         return {"status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "text": text.decode()}
 
-    async def linger(self) -> Answer:
-        """Fork a child that sleeps, and outlives this process; returns its process id."""
-        pid = os.fork()
+    async def linger(self, raw: bool = False) -> Answer:
+        """Fork a child that sleeps, and outlives this process; returns its process id. *raw*: as a C library forks, unknown to Python."""
+        pid = ctypes.PyDLL(None).fork() if raw else os.fork()
         if pid == 0:
             time.sleep(60)
             os._exit(0)

@@ -193,12 +193,13 @@ def test_a_forked_child_owns_nothing(member: Callable[..., Process]) -> None:
     assert generator.call("get", version=2)["values"] == [2.0]
 
 
-def test_a_fork_held_open_by_a_child_does_not_hide_the_end_of_its_parent(member: Callable[..., Process]) -> None:
+@pytest.mark.parametrize("raw", [False, True], ids=["python", "native"])
+def test_a_fork_held_open_by_a_child_does_not_hide_the_end_of_its_parent(member: Callable[..., Process], raw: bool) -> None:
     """A child of a killed member must not keep its sockets open: the others would wait for the heartbeat's deadline, or for ever."""
     trainer = member("trainer", config={"silent_after_s": 30.0})
     generator = member("generator", name="gen", config={"silent_after_s": 30.0})
     reaches(trainer, "gen")
-    child = generator.call("linger")
+    child = generator.call("linger", raw=raw)
     try:
         generator.kill()
         until(lambda: "gen" not in {item["name"] for item in trainer.call("members")}, 5.0, "the loss is seen")

@@ -37,7 +37,7 @@ class HostFacts:
         pid, unique = os.getpid(), os.urandom(16).hex()
         try:
             boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-            started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+            started = _started("self")
             pid_namespace = os.stat("/proc/self/ns/pid").st_ino
             net_namespace = os.stat("/proc/self/ns/net").st_ino
         except OSError:
@@ -49,6 +49,27 @@ class HostFacts:
     def known(self) -> bool:
         """Whether the machine could be identified."""
         return not self.boot_id.startswith("unknown-")
+
+    def open_process(self, wire: object) -> int | None:
+        """A pidfd of the process that *wire* describes; None if it is not one of this host and pid namespace, or has ended.
+
+        A process whose sockets live on in a child that it forked ends without an end of file: this is how that is seen.
+        """
+        try:
+            other = HostFacts.from_wire(wire)
+            if not self.known or (self.boot_id, self.pid_namespace) != (other.boot_id, other.pid_namespace):
+                return None
+            _, pid, started = other.process.split(":")
+            pidfd = os.pidfd_open(int(pid))
+        except (ProtocolError, ValueError, OverflowError, OSError):
+            return None
+        try:
+            if _started(pid) == started:
+                return pidfd
+        except OSError:
+            pass
+        os.close(pidfd)  # that number is another process's by now
+        return None
 
     def to_wire(self) -> dict[str, object]:
         """Return the map that travels in a control message."""
@@ -71,3 +92,8 @@ class HostFacts:
             if type(wire[name]) is not int or not 0 <= wire[name] < 1 << 63:
                 raise ProtocolError(f"a host's {name} is out of range")
         return cls(**wire)
+
+
+def _started(pid: str) -> str:
+    """When a process started, in clock ticks since boot."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

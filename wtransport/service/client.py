@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from wtransport import _native
-from wtransport.control.channel import ChannelLimits
+from wtransport.control.channel import Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect, dial_raw
 from wtransport.control.preamble import BEAT
@@ -19,6 +19,7 @@ from wtransport.session import messages as msg
 from wtransport.session.identity import Term
 
 if TYPE_CHECKING:
+    from wtransport.backends.hostfacts import HostFacts
     from wtransport.config import TransportConfig
     from wtransport.control.secret import Secret
     from wtransport.service.localchannel import ControlChannel
@@ -56,6 +57,7 @@ class CoordinatorClient:
         config: Deadlines and the heartbeat's settings.
         secret: What to prove.
         engine: Native engine whose queue the heartbeat's events go to.
+        facts: This process.
         calls: The member.
         local: Makes a channel to a coordinator on this very loop; None dials *url*.
     """
@@ -66,12 +68,14 @@ class CoordinatorClient:
         config: TransportConfig,
         secret: Secret,
         engine: _native.Engine,
+        facts: HostFacts,
         calls: ClientCalls,
         local: Callable[[], ControlChannel] | None = None,
     ) -> None:
         self._url = url
         self._config = config
         self._secret = secret
+        self._facts = facts
         self._calls = calls
         self._local = local
         self._channel: ControlChannel | None = None
@@ -117,8 +121,12 @@ class CoordinatorClient:
 
     def on_liveness(self, handle: int, code: int, age_ns: int) -> None:
         """The native heartbeat noticed something about the coordinator."""
-        if handle == self._beat_handle and code == _native.LIVENESS_SILENT and self._channel is not None:
+        if handle != self._beat_handle or self._channel is None:
+            return
+        if code == _native.LIVENESS_SILENT:
             self._channel.abort(PeerLostError(f"the coordinator sent no heartbeat for {age_ns / 1e9:.1f} s", phase="heartbeat"))
+        elif code == _native.LIVENESS_EXITED:
+            self._channel.abort(PeerLostError("the coordinator's process ended", phase="heartbeat"))
 
     async def close(self, reason: str) -> None:
         """Leave in order."""
@@ -182,7 +190,7 @@ class CoordinatorClient:
         if self._local is not None:
             return self._local()
         left_s = max(0.1, deadline - self._loop.time())
-        hello = {"role": "member"}
+        hello = {"role": "member", "facts": self._facts.to_wire()}
         return await connect(self._url, secret=self._secret, hello=hello, codec=self._codec, deadline_s=left_s, limits=self._limits)
 
     def _message(self, message: Any) -> None:
@@ -222,6 +230,10 @@ class CoordinatorClient:
             return  # the coordinator is gone, or says by itself that this member is
         sock.setblocking(True)
         self._heart.add(self._beat_handle, sock.detach())
+        channel = self._channel
+        pidfd = self._facts.open_process(channel.peer_hello.get("facts")) if isinstance(channel, Channel) else None
+        if pidfd is not None:
+            self._heart.watch_pid(self._beat_handle, pidfd)
 
     def _touch(self) -> None:
         self._heart.touch()

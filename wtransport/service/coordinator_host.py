@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wtransport import _native
-from wtransport.control.channel import ChannelLimits
+from wtransport.control.channel import Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.preamble import BEAT
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from wtransport.backends.hostfacts import HostFacts
     from wtransport.config import TransportConfig
     from wtransport.control.secret import Secret
     from wtransport.session.identity import MemberId
@@ -38,10 +39,12 @@ class CoordinatorHost:
         config: Deadlines, caps and the heartbeat's settings.
         secret: What members must prove.
         engine: Native engine whose queue the heartbeat's events go to; its driver hands them to ``on_liveness``.
+        facts: This process: members on its host are watched as processes, too.
     """
 
-    def __init__(self, config: TransportConfig, secret: Secret, engine: _native.Engine) -> None:
+    def __init__(self, config: TransportConfig, secret: Secret, engine: _native.Engine, facts: HostFacts) -> None:
         self._config = config
+        self._facts = facts
         self._loop = asyncio.get_running_loop()
         self.machine = Coordinator(secrets.token_hex(16), rebuild_s=config.rebuild_s, answer_timeout_s=config.stall_timeout_s)
         self._pump = Pump(self.machine, {act.Send: self._send, act.Expel: self._expel, act.Emit: lambda _: None})
@@ -55,7 +58,8 @@ class CoordinatorHost:
         self._tasks: set[asyncio.Task[None]] = set()
         limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
         codec = Codec(msg.MESSAGES)
-        self._listener.serve_channels(self._opened, codec=codec, hello=lambda: {"role": "coordinator"}, limits=limits)
+        hello = {"role": "coordinator", "facts": facts.to_wire()}
+        self._listener.serve_channels(self._opened, codec=codec, hello=lambda: hello, limits=limits)
         self._listener.serve_raw(BEAT, self._tokens, self._beat)
         self._handlers: dict[type, Callable[[MemberId, Any], None]] = self._table()
 
@@ -71,8 +75,10 @@ class CoordinatorHost:
             return
         if code == _native.LIVENESS_SILENT:
             self._lost(member, f"no heartbeat for {age_ns / 1e9:.1f} s: the process is stopped, or the network is down")
-        elif code in (_native.LIVENESS_EOF, _native.LIVENESS_EXITED):
+        elif code == _native.LIVENESS_EOF:
             self._lost(member, "its heartbeat connection ended: the process is gone")
+        elif code == _native.LIVENESS_EXITED:
+            self._lost(member, "its process ended")
 
     async def close(self) -> None:
         """Close every channel and the listener."""
@@ -159,7 +165,8 @@ class CoordinatorHost:
         self._pump.run()
 
     def _beat(self, sock: socket.socket, member: MemberId, peer: str) -> None:
-        if member not in self._channels:
+        channel = self._channels.get(member)
+        if not isinstance(channel, Channel):
             sock.close()
             return
         handle = secrets.randbits(62)
@@ -167,6 +174,9 @@ class CoordinatorHost:
         self._by_handle[handle] = member
         sock.setblocking(True)
         self._heart.add(handle, sock.detach())
+        pidfd = self._facts.open_process(channel.peer_hello.get("facts"))
+        if pidfd is not None:
+            self._heart.watch_pid(handle, pidfd)
 
     def _touch(self) -> None:
         self._heart.touch()

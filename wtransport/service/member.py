@@ -123,7 +123,7 @@ class MemberService:
             self._join, self._welcomed, self._message, self._coordinator_lost, self._redraw, self._failed, lambda: membership.term
         )
         local = self._host.local_channel if self._host is not None else None
-        self._client = CoordinatorClient(self._url, config, secret, driver.engine, calls, local)
+        self._client = CoordinatorClient(self._url, config, secret, driver.engine, facts, calls, local)
         await self._client.start()
 
     async def close(self, reason: str) -> None:
@@ -171,7 +171,7 @@ class MemberService:
 
     async def _open_coordinator(self, secret: Secret) -> CoordinatorHost | None:
         """Host the coordinator, unless the address is served already, here or on another machine."""
-        host = CoordinatorHost(self._config, secret, self.context.engine)
+        host = CoordinatorHost(self._config, secret, self.context.engine, self.context.facts)
         try:
             await host.listen(self._url)
         except (BusyError, ConfigError) as error:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from wtransport.backends.driver import EngineDriver
+from wtransport.backends.hostfacts import HostFacts
 from wtransport.config import TransportConfig, secret_path
 from wtransport.control.secret import Secret
 from wtransport.service.coordinator_host import CoordinatorHost
@@ -31,7 +32,7 @@ async def serve(url: str, config: TransportConfig, stop: asyncio.Event, on_bound
     driver = EngineDriver(copy_threads=1, abort_grace_s=config.abort_grace_s)
     host: CoordinatorHost | None = None
     try:
-        host = CoordinatorHost(config, secret, driver.engine)
+        host = CoordinatorHost(config, secret, driver.engine, await asyncio.to_thread(HostFacts.collect))
         driver.on_liveness = host.on_liveness
         on_bound(await host.listen(url))
         await stop.wait()
