@@ -1,4 +1,4 @@
-"""Binding anew: what it costs the trainers, and what the new binding gets."""
+"""Binding anew, and coming back: what it costs the trainers, and what the late and the returning get."""
 
 from __future__ import annotations
 
@@ -84,3 +84,24 @@ async def test_two_binds_at_once_are_one_after_the_other(job: Callable[..., Any]
     assert kept.eq(1).all()
     del kept
     assert (await trainer.put(weights(4), 4)).delivered == ("gen",)
+
+
+async def test_a_member_that_came_back_serves_what_it_holds(job: Callable[..., Any]) -> None:
+    trainer, holder = await job("trainer"), await job("generator", name="holder")
+    await holder.bind(weights(0))
+    await linked(trainer)
+    mine = weights(1)
+    await trainer.put(mine, 1)
+    before = {member.incarnation for member in await trainer.members() if member.name == "holder"}
+    await trainer.exclude("holder", "a test")
+    await trainer.admit("holder")
+    async with asyncio.timeout(10):
+        while not {member.incarnation for member in await trainer.members() if member.name == "holder"} - before:
+            await asyncio.sleep(0.02)
+    for tensor in mine.values():
+        tensor.add_(1)  # from here on the holder alone has version 1
+    late = await job("generator", name="late")
+    await late.bind(weights(0))
+    with await late.get(1, timeout_s=5) as update:
+        assert update.version == 1
+        assert same(update.tensors, weights(1))

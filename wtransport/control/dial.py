@@ -184,12 +184,15 @@ class _Dialler:
             hopeless = 0
             for number, target in enumerate(targets):
                 share_s = self._left_s() / (len(targets) - number)
+                taken = False
                 try:
                     async with asyncio.timeout(share_s):
                         one_of_many = len(targets) > 1
                         sock = await _connected(target, connect_s if one_of_many else share_s)
+                        taken = True
                         return await attempt(sock, target)
-                except (OSError, TransportError) as error:
+                except (OSError, TransportError) as caught:
+                    error = _explained(caught, taken)
                     self._note(str(target), error)
                     if isinstance(error, TransportError) and not isinstance(error, PeerLostError):
                         fatal.append(error.with_fields(peer=str(target)))
@@ -239,6 +242,18 @@ class _Dialler:
         )
         error.__cause__ = next((tried.error for tried in self._tried.values()), None)
         return error
+
+
+def _explained(error: OSError | TransportError, taken: bool) -> OSError | TransportError:
+    """How an attempt ended, if it was not a listener of this library that took the connection."""
+    if taken and isinstance(error, TimeoutError):
+        return PeerLostError("it took the connection and did not answer: another service, or a stopped process?")
+    if not isinstance(error, ProtocolError):
+        return error
+    hint = "is that another service's port, or a member of another version?"
+    explained = ProtocolError(f"what answers there is no listener of a job: {error.message}", hint=hint)
+    explained.__cause__ = error
+    return explained
 
 
 async def _connected(target: Target, timeout_s: float) -> socket.socket:

@@ -304,11 +304,11 @@ class Landings:
         self.pump.run()
 
     def _holding(self, action: act.VerifySlot, plan: FeedPlan, own: npt.NDArray[np.uint64]) -> msg.Holding:
-        available = self.machine.catchup.available
-        pulled = available is not None and available.identity == action.identity
-        world_size = available.world_size if pulled and available is not None else len(plan.members)
+        # A holder serves the parts of all ranks in one: how many they were, the pull knows.
+        pulled = action.feed.startswith("pull:")
+        world_size = self.machine.catchup.world_size(action.identity) if pulled else len(plan.members)
         parts = tuple(range(world_size)) if plan.covers else ()
-        return msg.Holding(action.identity, "slot", parts, world_size, int(np.sum(own, dtype=np.uint64)))
+        return msg.Holding(action.identity, "slot", parts, world_size or 1, int(np.sum(own, dtype=np.uint64)))
 
     def _hold(self, action: act.VerifySlot, own: npt.NDArray[np.uint64] | None) -> None:
         slot = self.reading.slots[action.slot]

@@ -62,6 +62,8 @@ class Puts:
         self._manifests: dict[str, Manifest] = {}
         self._weights: dict[bytes, Digests] = {}
         self._numbers = itertools.count(1)
+        # One name for as long as the transport lives: what is held outlives the incarnation it was held under.
+        self._pull_feed = f"pull:{context.membership.member}"
         # The native description of the weights put last: it owns no memory, and the same weights have the same one.
         self._described: tuple[object, _native.LocalRegion] = (None, _native.LocalRegion([]))
         self._last_own: tuple[Manifest, Digests] | None = None
@@ -105,7 +107,7 @@ class Puts:
     ) -> int:
         """Offer a slot that holds *identity* whole to those who pull; returns the number for ``release``."""
         number = next(self._numbers)
-        feed = f"pull:{self._context.membership.member}"
+        feed = self._pull_feed
         self._manifests[feed] = manifest
         self.records[number] = PutRecord(number, identity.version, manifest, memory, owner, own=own, identity=identity, pin=pin)
         self.machine.hold(number, identity, feed, manifest.digest)
@@ -212,9 +214,8 @@ class Puts:
             case msg.Ahead():
                 machine.on_ahead(sink, message, now)
             case msg.Pull():
-                feed = f"pull:{self._context.membership.member}"
-                if feed in self._manifests:
-                    self._declare(sink, feed, self._manifests[feed])
+                if self._pull_feed in self._manifests:
+                    self._declare(sink, self._pull_feed, self._manifests[self._pull_feed])
                 machine.on_pull(sink, message, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for a source")

@@ -6,6 +6,7 @@ from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import NO_PUBLICATION, MemberId
 from wtransport.session.jobstate import JobState
+from wtransport.session.roster import REPLACED_HINT
 
 
 class Coordinator(JobState):
@@ -32,7 +33,7 @@ class Coordinator(JobState):
             return
         for rival in self.roster.rivals(join):
             text = f"a newer incarnation of {join.name} took this member's place"
-            self.out.append(act.Send(rival, msg.Refused("fenced", text, "", False)))
+            self.out.append(act.Send(rival, msg.Refused("fenced", text, REPLACED_HINT, False)))
             self.on_lost(rival, "fenced", text, now)
         self._rebuilt = True
         record = self.roster.admit(join, self.term.counter)

@@ -74,9 +74,10 @@ class Waiting:
 
 @dataclass
 class PullState:
-    """A pull under way: the members asked, when to try others, and how often it was tried."""
+    """A pull under way: the members asked, in how many trainers' parts the version was put, and when to try others."""
 
     identity: Identity
     members: tuple[MemberId, ...]
+    world_size: int
     deadline: float
     asked: bool = False

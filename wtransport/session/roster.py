@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from wtransport.session.identity import MemberId
 from wtransport.session.messages import Join, MemberRecord, Refused
 
+REPLACED_HINT = "was it started twice, or does a second job use this address? Each job needs an address of its own"
+
 
 @dataclass
 class Roster:
@@ -29,7 +31,7 @@ class Roster:
         if join.name in self.excluded:
             return Refused("fenced", f"{join.name} is excluded: {self.excluded[join.name]}", "admit it first", True)
         if join.member in self.gone and self.rivals(join):
-            return Refused("fenced", f"a newer incarnation of {join.name} took this member's place", "", False)
+            return Refused("fenced", f"a newer incarnation of {join.name} took this member's place", REPLACED_HINT, False)
         if join.member in self.gone or join.member in self.members:
             return Refused("fenced", "this incarnation is no longer a member", "join under a new incarnation", True)
         if join.role not in ("trainer", "generator") or join.world_size < 1 or not 0 <= join.rank < join.world_size:

@@ -226,11 +226,9 @@ class SimSink:
                     self.machine.on_boxes_assigned(name, feed.serial, "", now)
             case act.VerifySlot(slot, generation, identity, feed_name):
                 feed = self.machine.feeds.by_name.get(feed_name)
-                size = feed.world_size if feed is not None else 1
-                available = self.machine.catchup.available
-                if available is not None and available.identity == identity:
-                    size = available.world_size
-                holding = msg.Holding(identity, "slot", tuple(range(size)), size, 0)
+                pulled = feed_name.startswith("pull:")
+                size = self.machine.catchup.world_size(identity) if pulled else feed.world_size if feed is not None else 1
+                holding = msg.Holding(identity, "slot", tuple(range(size)), size or 1, 0)
                 if slot < len(self.memories) and self.machine.slots[slot].generation == generation:
                     self._held[slot] = self._member.source.hold(identity, self.machine.binding, slot, self.memories[slot])
                 self.machine.on_verified(slot, generation, None, holding, now)
