@@ -304,17 +304,14 @@ class Landings:
         self.pump.run()
 
     def _holding(self, action: act.VerifySlot, plan: FeedPlan, own: npt.NDArray[np.uint64]) -> msg.Holding:
-        # A holder serves the parts of all ranks in one: how many they were, the pull knows.
-        pulled = action.feed.startswith("pull:")
-        world_size = self.machine.catchup.world_size(action.identity) if pulled else len(plan.members)
-        parts = tuple(range(world_size)) if plan.covers else ()
-        return msg.Holding(action.identity, "slot", parts, world_size or 1, int(np.sum(own, dtype=np.uint64)))
+        parts = tuple(range(action.parts)) if plan.covers else ()
+        return msg.Holding(action.identity, "slot", parts, action.parts, int(np.sum(own, dtype=np.uint64)))
 
     def _hold(self, action: act.VerifySlot, own: npt.NDArray[np.uint64] | None) -> None:
         slot = self.reading.slots[action.slot]
         digests = own if self._context.config.verify != "off" else None
         pin = partial(self._pin, self.machine.binding, action.slot)
-        self._held[action.slot] = self._calls.hold(action.identity, self.wanted, slot.region, slot, digests, pin)
+        self._held[action.slot] = self._calls.hold(action.identity, action.parts, self.wanted, slot.region, slot, digests, pin)
 
     def _pin(self, binding: int, slot: int) -> Callable[[], None]:
         if binding != self.machine.binding:

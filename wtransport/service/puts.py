@@ -103,14 +103,14 @@ class Puts:
         return record
 
     def hold(
-        self, identity: Identity, manifest: Manifest, memory: _native.SharedRegion, owner: object, own: Digests | None, pin: Any
+        self, identity: Identity, parts: int, manifest: Manifest, memory: _native.SharedRegion, owner: object, own: Digests | None, pin: Any
     ) -> int:
-        """Offer a slot that holds *identity* whole to those who pull; returns the number for ``release``."""
+        """Offer a slot that holds *identity* whole, put in so many *parts*, to those who pull; returns the number for ``release``."""
         number = next(self._numbers)
         feed = self._pull_feed
         self._manifests[feed] = manifest
         self.records[number] = PutRecord(number, identity.version, manifest, memory, owner, own=own, identity=identity, pin=pin)
-        self.machine.hold(number, identity, feed, manifest.digest)
+        self.machine.hold(number, identity, feed, manifest.digest, parts)
         self.pump.run()
         return number
 

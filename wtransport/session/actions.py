@@ -136,12 +136,13 @@ class AssignBoxes:
 
 @dataclass(frozen=True)
 class VerifySlot:
-    """Check coverage and digests of the landing in *slot*; answer ``on_verified``."""
+    """Check coverage and digests of the landing in *slot*; answer ``on_verified``. *parts*: how many trainers put the version in."""
 
     slot: int
     generation: int
     identity: Identity
     feed: str
+    parts: int
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,6 @@ class CatchUp:
         """Whether *identity* is being pulled: its Begin is welcome though it failed, or was settled, before."""
         return self.pull is not None and self.pull.identity == identity
 
-    def world_size(self, identity: Identity) -> int:
-        """In how many trainers' parts the version was put that landed from a holder; 0 if it is not the one that was asked for."""
-        return self.pull.world_size if self.pull is not None and self.pull.identity == identity else 0
-
     def on_available(self, message: msg.Available, now: float) -> None:
         """The coordinator says who holds the newest version."""
         if message != self.available:
@@ -117,7 +113,7 @@ class CatchUp:
         members = self._choose(self.available)
         if members:
             self._attempts[identity] += 1
-            self.pull = PullState(identity, members, self.available.world_size, now + self._stall_timeout_s)
+            self.pull = PullState(identity, members, now + self._stall_timeout_s)
             sink.out += [act.NeedLink(member) for member in members if member not in self.linked]
             self._ask(now)
         else:

@@ -70,7 +70,7 @@ class DeliveryBook:
         link.credit = None
         wait_s = self._credit_timeout_s
         rank, size = (0, 1) if put.kind == "slot" else (self.rank, self.world_size)
-        begin = msg.Begin(put.identity, put.feed, rank, size, link.binding, plan[0], slot, generation, wait_s)
+        begin = msg.Begin(put.identity, put.feed, rank, size, put.parts, link.binding, plan[0], slot, generation, wait_s)
         self.out.append(act.Send(delivery.sink, begin))
         if slot >= 0:
             self._write(delivery, slot, generation, now)

@@ -64,6 +64,7 @@ class Put:
     Attributes:
         kind: What it is held as once settled: ``reference``, ``snapshot``, ``slot``, or ``none``.
         manifest: Digest of the source manifest it follows.
+        parts: In how many trainers' parts the version was put.
         withdrawing: Cancelled by its user; the coordinator's word decides whether it stands (P3).
     """
 
@@ -72,6 +73,7 @@ class Put:
     feed: str
     manifest: bytes
     kind: str
+    parts: int = 1
     rewind: bool = False
     identity: Identity | None = None
     state: PutState = PutState.ADMITTING

@@ -20,6 +20,7 @@ class Landing:
     identity: Identity
     feed: str
     world_size: int
+    parts: int
     slot: int
     generation: int
     begun: dict[int, MemberId] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class Waiting:
     identity: Identity
     feed: str
     world_size: int
+    parts: int
     deadline: float
     begun: dict[int, MemberId] = field(default_factory=dict)
     followers: set[MemberId] = field(default_factory=set)
@@ -74,10 +76,9 @@ class Waiting:
 
 @dataclass
 class PullState:
-    """A pull under way: the members asked, in how many trainers' parts the version was put, and when to try others."""
+    """A pull under way: the members asked, and when to try others."""
 
     identity: Identity
     members: tuple[MemberId, ...]
-    world_size: int
     deadline: float
     asked: bool = False

@@ -54,8 +54,7 @@ class LandingBook:
                 self._recall()
                 break
             del self.waiting[identity]
-            self._start_landing(slot, identity, waiting.feed, waiting.world_size, waiting.begun, now, grant=True)
-            self.landings[identity].followers |= waiting.followers
+            self._start_landing(slot, waiting, now, grant=True)
         self.catchup.advance(now)
         feed = self.feeds.sole_ready()
         slot = self.slots.writable()
@@ -96,14 +95,14 @@ class LandingBook:
             self.slots[landing.slot].granted.add(source)
             self.out.append(act.SendGrant(source, landing.slot, landing.generation, landing.identity))
 
-    def _start_landing(
-        self, slot: Slot, identity: Identity, feed: str, world_size: int, begun: dict[int, MemberId], now: float, *, grant: bool
-    ) -> None:
+    def _start_landing(self, slot: Slot, waiting: Waiting, now: float, *, grant: bool) -> None:
+        identity, begun = waiting.identity, waiting.begun
         if grant:
             self._claim(slot, identity)
         else:
             slot.state, slot.identity = SlotState.LANDING, identity
-        landing = Landing(identity, feed, world_size, slot.index, slot.generation, dict(begun))
+        landing = Landing(identity, waiting.feed, waiting.world_size, waiting.parts, slot.index, slot.generation, dict(begun))
+        landing.followers |= waiting.followers
         landing.deadline = now + self.stall_timeout_s
         self.landings[identity] = landing
         for source in begun.values() if grant else ():

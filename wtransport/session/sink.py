@@ -116,15 +116,22 @@ class Sink(LandingBook):
         elif identity in self.landings:
             self.landings[identity].deadline = now + self.stall_timeout_s
             self._join_landing(self.landings[identity], source, message, credit)
-        elif credit is not None:
-            self._start_landing(credit, identity, message.feed, message.world_size, {message.rank: source}, now, grant=False)
         else:
-            waiting = self.waiting.get(identity)
-            if waiting is None:
-                deadline = now + message.credit_timeout_s
-                waiting = self.waiting[identity] = Waiting(identity, message.feed, message.world_size, deadline)
+            deadline = now + message.credit_timeout_s
+            fresh = Waiting(identity, message.feed, message.world_size, message.parts, deadline)
+            before = self.waiting.get(identity)
+            if credit is not None:
+                fresh.join(message.feed, message.rank, source)
+                if before is not None:
+                    del self.waiting[identity]
+                    fresh.followers |= before.parties() - {source}
+                self._start_landing(credit, fresh, now, grant=False)
+            elif before is not None:
+                before.join(message.feed, message.rank, source)
+            else:
+                fresh.join(message.feed, message.rank, source)
+                self.waiting[identity] = fresh
                 self._supersede()
-            waiting.join(message.feed, message.rank, source)
         self.advance(now)
 
     def on_part(self, source: MemberId, message: msg.Part, now: float) -> None:
@@ -141,7 +148,7 @@ class Sink(LandingBook):
             landing.parted.add(message.rank)
             if landing.whole:
                 landing.verifying = True
-                self.out.append(act.VerifySlot(landing.slot, landing.generation, landing.identity, landing.feed))
+                self.out.append(act.VerifySlot(landing.slot, landing.generation, landing.identity, landing.feed, landing.parts))
         self.advance(now)
 
     def on_return(self, source: MemberId, message: msg.Return, now: float) -> None:

@@ -18,12 +18,12 @@ class Source(DeliveryBook):
 
     def put(self, number: int, version: int, manifest: bytes, kind: str, now: float, *, rewind: bool = False) -> None:
         """Ask the coordinator to admit *version*."""
-        self.puts[number] = Put(number, version, "", manifest, kind, rewind, deadline=now + self._stall_timeout_s)
+        self.puts[number] = Put(number, version, "", manifest, kind, self.world_size, rewind, deadline=now + self._stall_timeout_s)
         self.out.append(act.Send(COORDINATOR, msg.PutRequest(number, version, self.rank, None, rewind)))
 
-    def hold(self, number: int, identity: Identity, feed: str, manifest: bytes) -> None:
-        """Offer an installed version to those who pull (a generator's slot)."""
-        self.puts[number] = Put(number, identity.version, feed, manifest, "slot", identity=identity, state=PutState.HELD)
+    def hold(self, number: int, identity: Identity, feed: str, manifest: bytes, parts: int) -> None:
+        """Offer an installed version, put in so many trainers' *parts*, to those who pull (a generator's slot)."""
+        self.puts[number] = Put(number, identity.version, feed, manifest, "slot", parts, identity=identity, state=PutState.HELD)
 
     def release(self, number: int, now: float) -> None:
         """The version is not held any more: serving deliveries of it are cancelled."""

@@ -224,13 +224,10 @@ class SimSink:
                         if source in self.links:
                             self.links[source].to_b.send(want)
                     self.machine.on_boxes_assigned(name, feed.serial, "", now)
-            case act.VerifySlot(slot, generation, identity, feed_name):
-                feed = self.machine.feeds.by_name.get(feed_name)
-                pulled = feed_name.startswith("pull:")
-                size = self.machine.catchup.world_size(identity) if pulled else feed.world_size if feed is not None else 1
-                holding = msg.Holding(identity, "slot", tuple(range(size)), size or 1, 0)
+            case act.VerifySlot(slot, generation, identity, _, parts):
+                holding = msg.Holding(identity, "slot", tuple(range(parts)), parts, 0)
                 if slot < len(self.memories) and self.machine.slots[slot].generation == generation:
-                    self._held[slot] = self._member.source.hold(identity, self.machine.binding, slot, self.memories[slot])
+                    self._held[slot] = self._member.source.hold(identity, parts, self.machine.binding, slot, self.memories[slot])
                 self.machine.on_verified(slot, generation, None, holding, now)
             case (int(binding), int(slot)):
                 if binding == self.machine.binding:

@@ -55,12 +55,12 @@ class SimSource:
         self._member.pump()
         return number
 
-    def hold(self, identity: Identity, binding: int, slot: int, memory: Memory) -> int:
+    def hold(self, identity: Identity, parts: int, binding: int, slot: int, memory: Memory) -> int:
         """Offer an installed slot."""
         number = next(self._numbers)
         self._manifests[self.feed] = b"m"
         self._held[number] = (binding, slot, memory)
-        self.machine.hold(number, identity, self.feed, b"m")
+        self.machine.hold(number, identity, self.feed, b"m", parts)
         return number
 
     def unhold(self, number: int) -> None:

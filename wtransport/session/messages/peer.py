@@ -84,12 +84,16 @@ class Recall:
 
 @dataclass(frozen=True)
 class Begin:
-    """Source to sink: I start on *identity*; slot -1 asks for one, else it names credit used."""
+    """Source to sink: I start on *identity*; slot -1 asks for one, else it names credit used.
+
+    *world_size* is the feed's; *parts* in how many trainers' parts the version was put: a holder serves all of them in one.
+    """
 
     identity: Identity
     feed: str
     rank: int
     world_size: int
+    parts: int
     binding: int
     serial: int
     slot: int
