@@ -289,7 +289,7 @@ class Transport:
         return await self._run(self._on_service(describe_members))
 
     def events(self) -> AsyncIterator[EventNotice]:
-        """Yield what happens in the job from now on (joined, left, lost, excluded, admitted, behind, version complete...)."""
+        """Yield what happens in the job from now on (joined, left, lost, stalled, excluded, admitted, unavailable...)."""
         return self._events.follow()
 
     async def exclude(self, name: str, reason: str) -> None:

@@ -16,7 +16,7 @@ from wtransport.backends.base import MemoryRegion
 from wtransport.backends.deadline import Deadline
 from wtransport.backends.driver import EngineDriver
 from wtransport.backends.native_errors import CODES, Where
-from wtransport.errors import CancelledWorkError, ClosedError, DeadlineError, PeerLostError, TransportError
+from wtransport.errors import CancelledWorkError, ClosedError, DeadlineError, PeerLostError, RegistrationError, TransportError
 from wtransport.testing.conformance_pair import local_region, outcome, until
 
 if TYPE_CHECKING:
@@ -139,6 +139,20 @@ async def test_what_abort_does_not_stop_is_quarantined_until_it_settles(bench: B
     del error
     gc.collect()
     assert bench.owner() is None
+
+
+async def test_quarantined_memory_is_limited(bench: Bench) -> None:
+    movers = [Stubborn(bench.driver) for _ in range(16)]
+    await asyncio.gather(*(outcome(bench.start(mover)) for mover in movers))
+    assert bench.driver.quarantined == (16, 16_000)
+    with pytest.raises(RegistrationError, match="16 transfers hang"):
+        bench.start(Stubborn(bench.driver))
+    for mover in movers:
+        mover.settle("OK")
+    more = Stubborn(bench.driver)
+    work = bench.start(more)
+    more.settle("OK")
+    assert await outcome(work) is None
 
 
 async def test_closing_does_not_wait_for_quarantined_memory(bench: Bench) -> None:

@@ -291,6 +291,7 @@ def test_a_held_gil_makes_nobody_lost(member: Callable[..., Process]) -> None:
     assert outcome(trainer.call("put", version=3), "gen") == "delivered"
     assert incarnations(trainer) == before
     assert "lost" not in kinds(trainer, "gen") + kinds(generator, "trainer-0")
+    assert {"stalled", "going on"} <= set(kinds(trainer, "gen"))
 
 
 def test_an_excluded_generator_keeps_its_version_and_catches_up_once_admitted(member: Callable[..., Process]) -> None:

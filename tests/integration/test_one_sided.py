@@ -25,9 +25,7 @@ def test_a_put_needs_no_thread_of_the_generator(member: Callable[..., Process], 
     reaches(trainer, "gen")
     busy = generator.start("block", where=where, how=how, seconds=30.0)
     for version in (1, 2, 3):
-        receipt = (
-            trainer.call("put", version=version, numel=100_000, num_tensors=4) if version > 3 else trainer.call("put", version=version)
-        )
+        receipt = trainer.call("put", version=version)
         assert outcome(receipt, "gen") == "delivered", receipt
     if where == "loop":
         assert not generator.done(busy)

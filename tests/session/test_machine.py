@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from wtransport.testing.sim_member import SimMember
 
 INDEX = st.integers(0, 7)
+# More of them, and other ones, are for whoever changes the session: the seed is fixed, so that a run can be repeated.
+EXAMPLES = int(os.environ.get("WTRANSPORT_TEST_EXAMPLES", "60"))
 
 
 class Job(RuleBasedStateMachine):
@@ -147,7 +150,7 @@ class Job(RuleBasedStateMachine):
 
 TestJob = Job.TestCase
 TestJob.settings = settings(
-    max_examples=int(__import__("os").environ.get("N", "60")),
+    max_examples=EXAMPLES,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from wtransport import _native
 from wtransport.backends.native_errors import native_call
 from wtransport.backends.work import Work
-from wtransport.errors import ClosedError, DeadlineError, TransportError
+from wtransport.errors import ClosedError, DeadlineError, RegistrationError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from wtransport.backends.work import Mover
 
 _CHECK_INTERVAL_S = 0.05
+# P10: memory that hanging transfers keep is counted, and limited: beyond this many nothing new is started.
+_MOST_QUARANTINED = 16
 _WORK_SETTLED = 0
 _LIVENESS = 1
 _ENDPOINT_BROKEN = 2
@@ -108,6 +110,11 @@ class EngineDriver:
         """
         if self._closing is not None:
             raise ClosedError("the engine is closed")
+        if len(self._quarantine) >= _MOST_QUARANTINED:
+            raise RegistrationError(
+                f"{len(self._quarantine)} transfers hang though they were aborted, and hold {self.quarantined[1]} bytes of memory",
+                hint="start this process anew; the flight recorder's dump tells what they hang in",
+            )
         work = Work(
             next(self._ids),
             region,

@@ -75,6 +75,9 @@ class CoordinatorHost:
             return
         if code == _native.LIVENESS_SILENT:
             self._lost(member, f"no heartbeat for {age_ns / 1e9:.1f} s: the process is stopped, or the network is down")
+        elif code in (_native.LIVENESS_STALLED, _native.LIVENESS_UNSTALLED):
+            self.machine.on_stalled(member, code == _native.LIVENESS_STALLED, age_ns / 1e9)
+            self._pump.run()
         elif code == _native.LIVENESS_EOF:
             self._lost(member, "its heartbeat connection ended: the process is gone")
         elif code == _native.LIVENESS_EXITED:

@@ -66,6 +66,13 @@ class Coordinator(JobState):
         """A member leaves in order."""
         self.on_lost(member, "left", message.reason, now)
 
+    def on_stalled(self, member: MemberId, stalled: bool, age_s: float) -> None:
+        """A member beats, and its Python does not go on: it is slow, not lost (or it goes on again)."""
+        record = self.roster.members.get(member)
+        if record is not None:
+            since = f"no Python has run on its service thread for {age_s:.1f} s: something holds its GIL"
+            self._notice("stalled" if stalled else "going on", record.name, None, since if stalled else "its Python runs again")
+
     def on_lost(self, member: MemberId, kind: str, cause: str, now: float) -> None:
         """A member is gone (``lost``, ``left``, ``fenced``, ``excluded``): tell all, and go on without it."""
         record = self.roster.remove(member)
