@@ -212,11 +212,11 @@ class MemberService:
 
     def _join(self) -> msg.Join:
         membership = self.context.membership
-        seq, shown, held = 0, None, self.puts.machine.holdings()
+        binding, seq, shown, held = 0, 0, None, self.puts.machine.holdings()
         if self.landings is not None:
             shows = self.landings.machine.shows
-            seq, shown, held = shows.seq, shows.shown, self.landings.holdings()
-        return membership.join(self._urls, held, seq, shown)
+            binding, seq, shown, held = self.landings.machine.binding, shows.seq, shows.shown, self.landings.holdings()
+        return membership.join(self._urls, held, binding, seq, shown)
 
     def _welcomed(self, message: msg.Welcome) -> bool:
         if not self.context.membership.on_term(message.term):

@@ -43,7 +43,9 @@ class CatchUp:
     def on_available(self, message: msg.Available, now: float) -> None:
         """The coordinator says who holds the newest version."""
         if message != self.available:
-            self._attempts[message.identity] = 0  # other holders: worth trying again
+            # Other holders: worth trying again.
+            pulled = {self.pull.identity: self._attempts[self.pull.identity]} if self.pull is not None else {}
+            self._attempts = Counter({**pulled, message.identity: 0})
             self._gave_up = None
         self.available = message
         self._refused = {item for item in self._refused if item[0] == message.identity}

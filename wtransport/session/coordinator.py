@@ -24,7 +24,7 @@ class Coordinator(JobState):
             self._expected = {item.member for item in declaration.roster}
             self._rebuild_deadline = now + self._rebuild_s
         if self._rebuild_deadline is not None and join.member not in self._expected:
-            self._queued.append(lambda later: self.on_join(join, beat_token, later))
+            self._queue(join.member, lambda later: self.on_join(join, beat_token, later))
             return
         self.roster.excluded.update({name: "excluded before the coordinator restarted" for name in declaration.excluded})
         refusal = self.roster.refusal(join)
@@ -75,6 +75,7 @@ class Coordinator(JobState):
 
     def on_lost(self, member: MemberId, kind: str, cause: str, now: float) -> None:
         """A member is gone (``lost``, ``left``, ``fenced``, ``excluded``): tell all, and go on without it."""
+        self._queued = [item for item in self._queued if item.member != member]
         record = self.roster.remove(member)
         if record is None:
             return
@@ -98,7 +99,6 @@ class Coordinator(JobState):
             before = self.roster.bindings.get(member, message.binding)
             self.roster.bindings[member] = message.binding
             if before != message.binding:
-                # The first one said since it joined is that of the holdings it declared.
                 self._let_go(member, None)
             self._offer(member)
 
@@ -132,7 +132,7 @@ class Coordinator(JobState):
             self.dropped["put"] += 1
             return
         if self._rebuild_deadline is not None or member not in self.trainers:
-            self._queued.append(lambda later: self.on_put(member, message, later))
+            self._queue(member, lambda later: self.on_put(member, message, later), expires=now + self._answer_timeout_s)
             return
         if message.rewind and self._lowers(message):
             self._start_publication(self.trainers, rewind_to=message.version, now=now)
@@ -169,7 +169,7 @@ class Coordinator(JobState):
     def on_withdraw_request(self, message: msg.WithdrawRequest, now: float) -> None:
         """P3: ask every sink, then say whether the version stands."""
         if self._rebuild_deadline is not None:
-            self._queued.append(lambda later: self.on_withdraw_request(message, later))
+            self._queue(None, lambda later: self.on_withdraw_request(message, later))
             return
         state = self.ledger.get(message.identity, max(1, len(self.trainers)))
         if not state.withdrawn_by:

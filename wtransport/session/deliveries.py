@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from wtransport.errors import TransportError, error_classes
 from wtransport.session import actions as act
@@ -40,12 +40,16 @@ class DeliveryBook:
         """The link's state, made on first use."""
         return self.links.setdefault(sink, SinkLink(sink))
 
-    def _open(self, put: Put, sink: MemberId, now: float, *, serves: bool = False) -> None:
-        self._next += 1
-        delivery = Delivery(self._next, put.number, sink, now, now + self._credit_timeout_s, serves)
-        put.deliveries[sink] = delivery
-        self._deliveries[delivery.number] = delivery
-        self._step(delivery, now)
+    def _open(self, put: Put, sinks: Iterable[MemberId], now: float, *, serves: bool = False) -> None:
+        opened: list[Delivery] = []
+        for sink in sinks:
+            self._next += 1
+            delivery = Delivery(self._next, put.number, sink, now, now + self._credit_timeout_s, serves)
+            put.deliveries[sink] = self._deliveries[delivery.number] = delivery
+            opened.append(delivery)
+        # All are there before the first moves: one that settles at once must not make the put look done.
+        for delivery in opened:
+            self._step(delivery, now)
 
     def _progress(self, sink: MemberId, now: float) -> None:
         for delivery in self._active(sink):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
@@ -11,6 +13,15 @@ from wtransport.session.groups import Group
 from wtransport.session.identity import NO_PUBLICATION, Identity, MemberId, Publication, Term
 from wtransport.session.ledger import Ledger, VersionState
 from wtransport.session.roster import Roster
+
+
+@dataclass(frozen=True)
+class _Queued:
+    """What waits for a rebuilt ledger, or for a publication; gone with its member, and once nobody waits for the answer any more."""
+
+    member: MemberId | None
+    call: Callable[[float], None]
+    expires: float
 
 
 class JobState:
@@ -42,7 +53,7 @@ class JobState:
         self._expected: set[MemberId] = set()
         self._rebuilt = False
         self._rebuild_deadline: float | None = None
-        self._queued: list[Callable[[float], None]] = []
+        self._queued: list[_Queued] = []
         self._rebuild_s = rebuild_s
         self._answer_timeout_s = answer_timeout_s
 
@@ -55,11 +66,20 @@ class JobState:
 
     def _declare(self, record: msg.MemberRecord, declaration: msg.Declaration, now: float) -> None:
         self._declared[record.member] = declaration.publication
+        before = self.roster.bindings.get(record.member, declaration.binding)
+        self.roster.bindings[record.member] = declaration.binding
+        if before != declaration.binding:
+            self._let_go(record.member, None)
         for holding in declaration.holdings:
-            self.ledger.hold(record.member, holding)
+            state = self.ledger.hold(record.member, holding)
+            if holding.kind != "slot":
+                state.settled.update(holding.parts)  # a trainer holds what its put has ended well for
+                state.ranks.update(holding.parts)
         group = self._group(record)
         if group is not None:
             group.join(record.rank, record.member, declaration.shown_seq, declaration.shown)
+            for member in group.members.values():
+                self._offer(member, anew=True)  # P4: survivors say READY again for what was released when a rank was lost
         if record.role == "generator":
             self._offer(record.member)
         self._announce_newest()
@@ -72,10 +92,14 @@ class JobState:
         self._announce_newest()
         self._run_queued(now)
 
+    def _queue(self, member: MemberId | None, call: Callable[[float], None], expires: float = math.inf) -> None:
+        self._queued.append(_Queued(member, call, expires))
+
     def _run_queued(self, now: float) -> None:
         queued, self._queued = self._queued, []
-        for call in queued:
-            call(now)
+        for item in queued:
+            if now < item.expires:
+                item.call(now)
 
     def _begin_publication(self, now: float) -> None:
         trainers = self.roster.complete_trainers()
@@ -184,10 +208,10 @@ class JobState:
         if newest is not None and self._rebuild_deadline is None:
             self._announce(newest)
 
-    def _offer(self, member: MemberId) -> None:
-        """The newest available version, for a sink that is new, bound anew, or behind."""
+    def _offer(self, member: MemberId, *, anew: bool = False) -> None:
+        """The newest available version, for a sink that is new, bound anew, or behind; *anew*: also for one that holds it."""
         state = self.ledger.newest_available()
-        if state is not None and member not in state.holders:
+        if state is not None and (anew or member not in state.holders):
             self.out.append(act.Send(member, msg.Available(state.identity, state.world_size, state.whole, state.parts)))
 
     def _let_go(self, member: MemberId, identity: Identity | None) -> None:
@@ -225,7 +249,10 @@ class JobState:
     def _group(self, record: msg.MemberRecord) -> Group | None:
         if record.role != "generator" or record.world_size < 2:
             return None
-        return self.groups.setdefault(record.group, Group(record.world_size))
+        group = self.groups.get(record.group)
+        if group is None or (group.size != record.world_size and not group.members):
+            group = self.groups[record.group] = Group(record.world_size)
+        return group
 
     def _step_groups(self) -> None:
         if self._rebuild_deadline is None:

@@ -103,7 +103,8 @@ class Ledger:
         newest = self.newest_available()
         if newest is not None:
             for key, state in list(self.versions.items()):
-                if key < newest.identity and not state.holders and state.ranks == state.settled:
+                ended = state.dead or state.ranks == state.settled
+                if key < newest.identity and not state.holders and ended and state.withdraw_deadline is None:
                     del self.versions[key]
 
     def newest_available(self) -> VersionState | None:

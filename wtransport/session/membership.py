@@ -39,16 +39,16 @@ class Membership:
         self.admitted = False
         self._draw = draw
 
-    def join(self, urls: tuple[str, ...], holdings: tuple[msg.Holding, ...], seq: int, shown: Identity | None) -> msg.Join:
+    def join(self, urls: tuple[str, ...], holdings: tuple[msg.Holding, ...], binding: int, seq: int, shown: Identity | None) -> msg.Join:
         """What to send first on every connection to a coordinator."""
         profile = self.profile
-        declaration = self.declaration(holdings, seq, shown)
+        declaration = self.declaration(holdings, binding, seq, shown)
         return msg.Join(profile.role, profile.group, profile.rank, profile.world_size, profile.name, self.member, urls, declaration)
 
-    def declaration(self, holdings: tuple[msg.Holding, ...], seq: int, shown: Identity | None) -> msg.Declaration:
+    def declaration(self, holdings: tuple[msg.Holding, ...], binding: int, seq: int, shown: Identity | None) -> msg.Declaration:
         """What a new coordinator needs to rebuild its ledger (P6)."""
         roster = tuple(self.members.values())
-        return msg.Declaration(self.term, self.publication, holdings, roster, self.excluded, seq, shown)
+        return msg.Declaration(self.term, self.publication, holdings, roster, self.excluded, binding, seq, shown)
 
     def on_term(self, term: Term) -> bool:
         """Follow *term*, or say no: a lower counter, or a tied foreign one, is refused (P6)."""

@@ -68,8 +68,7 @@ class Source(DeliveryBook):
             if other.state is PutState.HELD and other.kind == "reference":
                 self._end_hold(other, now)
         self.out.append(act.PutAdmittedAction(put.number, message.identity))
-        for sink in self.targets:
-            self._open(put, sink, now)
+        self._open(put, self.targets, now)
         self._finish_if_done(put)
 
     def on_known(self, message: msg.PutKnown, now: float) -> None:
@@ -124,6 +123,11 @@ class Source(DeliveryBook):
             if put.identity is not None and put.identity.publication < publication and put.kind != "slot":
                 if put.state in (PutState.DELIVERING, PutState.FINISHING):
                     self._fail_put(put, "stale", f"publication {publication} began: the set of trainers changed", now)
+
+    def on_expelled(self, error: TransportError, now: float) -> None:
+        """This member is none any more, for good: nothing that waits for a coordinator will be answered."""
+        for put in [item for item in self.puts.values() if item.state is PutState.ADMITTING or item.withdrawing]:
+            self._fail_put(put, error.code, error.message, now, error=error)
 
     def on_rejoined(self) -> None:
         """A coordinator (again): ask anew for what no coordinator has answered."""
@@ -235,7 +239,7 @@ class Source(DeliveryBook):
             return
         running = put.deliveries.get(sink)
         if running is None or not running.active:
-            self._open(put, sink, now, serves=put.state is PutState.HELD or running is not None)
+            self._open(put, [sink], now, serves=put.state in (PutState.FINISHING, PutState.HELD) or running is not None)
 
     def on_sink_gone(self, sink: MemberId, cause: TransportError, now: float) -> None:
         """Only this sink's deliveries end; their native work settles before the memory may be reused."""
@@ -270,11 +274,11 @@ class Source(DeliveryBook):
         delivery.writing = False
         put = self.puts[delivery.put]
         if error.code == "source_changed":
-            if delivery.serves and put.state is PutState.HELD:
+            if put.state is PutState.HELD:
                 self._end_hold(put, now)
             else:
                 self._fail_put(put, error.code, error.message, now, error=error)
-        elif delivery.active:
+        if delivery.active:
             self._settle(delivery, Lost(error.with_fields(peer=self.targets.get(delivery.sink), version=put.version, phase="write")), now)
         self._stopped(delivery)
 
@@ -286,7 +290,10 @@ class Source(DeliveryBook):
         if error is not None:
             self._fail_put(put, error.code, error.message, now, error=error)
         elif put.state is PutState.ADMITTING:
-            self.out.append(act.Send(COORDINATOR, msg.PutRequest(number, put.version, self.rank, digest or 0, put.rewind)))
+            put.asked_digest = False
+            put.digest = digest or 0
+            put.deadline = now + self._stall_timeout_s
+            self.out.append(act.Send(COORDINATOR, msg.PutRequest(number, put.version, self.rank, put.digest, put.rewind)))
         elif put.state is PutState.FINISHING and put.identity is not None:
             put.digest = digest
             put.state = PutState.HELD

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from wtransport.session import messages as msg
-from wtransport.session.identity import MemberId
+from wtransport.session.identity import Identity, MemberId
 from wtransport.session.membership import Membership, Profile
 from wtransport.testing.sim_memory import Violation
 from wtransport.testing.sim_network import Gone, Link
@@ -58,11 +58,14 @@ class SimMember:
             return
         self.membership.admitted = False
         self._refusal = None
-        sink = self.sink
-        seq, shown = (sink.machine.shows.seq, sink.machine.shows.shown) if sink is not None else (0, None)
-        held = sink.holdings() if sink is not None else self.source.machine.holdings()
-        join = self.membership.join((), held, seq, shown)
+        join = self.membership.join((), *self._declared())
         self.channel = self.sim.open_channel(self, join)
+
+    def _declared(self) -> tuple[tuple[msg.Holding, ...], int, int, Identity | None]:
+        if self.sink is None:
+            return self.source.machine.holdings(), 0, 0, None
+        machine = self.sink.machine
+        return self.sink.holdings(), machine.binding, machine.shows.seq, machine.shows.shown
 
     def tell(self, message: object) -> None:
         """Send to the coordinator; lost while not admitted."""
@@ -87,10 +90,7 @@ class SimMember:
             case msg.NewTerm():
                 self.membership.admitted = True
                 if self.membership.on_term(message.term):
-                    sink = self.sink
-                    seq, shown = (sink.machine.shows.seq, sink.machine.shows.shown) if sink is not None else (0, None)
-                    held = sink.holdings() if sink is not None else self.source.machine.holdings()
-                    self.tell(msg.Redeclare(self.membership.declaration(held, seq, shown)))
+                    self.tell(msg.Redeclare(self.membership.declaration(*self._declared())))
             case msg.View():
                 self.membership.on_view(message)
                 self.source.on_members(self.membership.members)

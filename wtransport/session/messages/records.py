@@ -39,12 +39,16 @@ class Holding:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a member tells a coordinator that it joins or re-joins, so that a new one can rebuild the ledger (P6)."""
+    """What a member tells a coordinator that it joins or re-joins, so that a new one can rebuild the ledger (P6).
+
+    *binding* is the one whose slots the holdings are (P1); 0 where there is none.
+    """
 
     term: Term
     publication: Publication
     holdings: tuple[Holding, ...]
     roster: tuple[MemberRecord, ...]
     excluded: tuple[str, ...]
+    binding: int
     shown_seq: int
     shown: Identity | None
