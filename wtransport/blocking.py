@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from wtransport.handle import PutHandle
-    from wtransport.service.describe import MemberInfo
+    from wtransport.service.describe import LinkInfo, MemberInfo
     from wtransport.session.outcomes import Receipt
     from wtransport.transport import Transport
     from wtransport.update import Update
@@ -61,16 +61,18 @@ class BlockingTransport:
 
     def updates(self) -> Iterator[Update]:
         """See ``Transport.updates``."""
-        follower = self._transport.updates()
-        while True:
-            try:
-                yield self._wait(_next(follower))
-            except StopAsyncIteration:
-                return
+        after = 0
+        while (update := self._wait(self._transport.next_update(after))) is not None:
+            after = update.seq
+            yield update
 
     def members(self) -> tuple[MemberInfo, ...]:
         """See ``Transport.members``."""
         return self._wait(self._transport.members())
+
+    def describe(self) -> tuple[LinkInfo, ...]:
+        """See ``Transport.describe``."""
+        return self._wait(self._transport.describe())
 
     def exclude(self, name: str, reason: str) -> None:
         """See ``Transport.exclude``."""
@@ -83,10 +85,3 @@ class BlockingTransport:
     @staticmethod
     def _wait(call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(call)
-
-
-async def _next(follower: Any) -> Any:
-    try:
-        return await anext(follower)
-    except StopAsyncIteration as error:
-        raise StopAsyncIteration from error

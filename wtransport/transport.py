@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from wtransport.session.messages import EventNotice
     from wtransport.session.outcomes import Receipt
 
-    pass
-
-Weights = "Mapping[str, torch.Tensor] | torch.nn.Module"
 Role = Literal["trainer", "generator"]
 T = TypeVar("T")
 
@@ -145,10 +142,16 @@ class Transport:
         self._service = None
         if service is not None and thread is not None:
             self._finalizer.detach()
+            closing = thread.submit(service.close(reason))
             try:
-                await asyncio.wrap_future(thread.submit(service.close(reason)))
+                await asyncio.shield(asyncio.wrap_future(closing))
+            except asyncio.CancelledError:
+                # It goes on leaving in order; only nobody waits for it any more.
+                closing.add_done_callback(lambda _: threading.Thread(target=thread.stop, name="wt-close").start())
+                raise
             finally:
-                await asyncio.to_thread(thread.stop)
+                if closing.done():
+                    await asyncio.to_thread(thread.stop)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -207,6 +210,8 @@ class Transport:
         if self.config.verify == "off" and not snapshot:
             raise ConfigError("put_nowait with verify='off' needs snapshot=True: a source that changes could not be found")
         thread, service = self._serving()
+        if self.profile.role != "trainer":
+            raise UnsupportedError("only trainers put")
         number = version_number(version)
         seen = self._inspector.look(weights)
         started = concurrent.futures.Future[PutRecord]()
@@ -258,13 +263,16 @@ class Transport:
             ManifestMismatchError: If the binding does not fit what the trainers put.
         """
         after = 0
-        while True:
-            try:
-                update = await self._take("next", after, None)
-            except ClosedError:
-                return
+        while (update := await self.next_update(after)) is not None:
             after = update.seq
             yield update
+
+    async def next_update(self, after: int) -> Update | None:
+        """One step of ``updates``: the newest version shown after the one whose ``seq`` is *after*; None once the transport is closed."""
+        try:
+            return await self._take("next", after, None)
+        except ClosedError:
+            return None
 
     async def get(self, version: int | None = None, *, timeout_s: float | None = None) -> Update:
         """The newest version there is, pulled from any holder if it is not here; or *version*, or a newer one.
@@ -361,7 +369,7 @@ class Transport:
 
     def _serving(self) -> tuple[ServiceThread, MemberService]:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.copied()
         if self._thread is None or self._service is None:
             raise ClosedError("this transport is closed" if self._closed else "open the transport first: async with connect(...)")
         return self._thread, self._service

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,16 @@ from wtransport.control.channel import Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect, dial_raw
 from wtransport.control.preamble import BEAT
-from wtransport.errors import ConnectError, FencedError, PeerLostError, TransportError, error_classes
+from wtransport.errors import (
+    AuthError,
+    ConnectError,
+    FencedError,
+    InternalError,
+    PeerLostError,
+    ProtocolError,
+    TransportError,
+    error_classes,
+)
 from wtransport.session import messages as msg
 from wtransport.session.identity import Term
 
@@ -83,7 +91,7 @@ class CoordinatorClient:
         self._ended = asyncio.Event()
         self._beat_handle = secrets.randbits(62)
         self._heart = _native.Heart(engine, config.heartbeat_interval_s, config.silent_after_s)
-        self._codec = Codec(msg.MESSAGES)
+        self._codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
         self._limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
         self._loop = asyncio.get_running_loop()
         self._toucher = self._loop.call_soon(self._touch)
@@ -135,8 +143,7 @@ class CoordinatorClient:
         for task in (self._task, self._beating):
             if task is not None:
                 task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await asyncio.gather(task, return_exceptions=True)
         if self._channel is not None:
             await self._channel.close(1.0)
         self._heart.close()
@@ -153,11 +160,15 @@ class CoordinatorClient:
             except FencedError as error:
                 self._calls.failed(error)
                 return
-            except TransportError as error:
-                if not isinstance(error, ConnectError | PeerLostError | TimeoutError):
+            except (ConnectError, PeerLostError, ProtocolError, TimeoutError) as error:
+                # Another service may have the port for a while; a secret that is refused stays refused.
+                if isinstance(error, AuthError):
                     self._calls.failed(error)
                     return
                 self._ended.set()
+            except Exception as error:
+                self._calls.failed(error if isinstance(error, TransportError) else InternalError(f"rejoining failed: {error!r}"))
+                return
 
     async def _connect_once(self, timeout_s: float, deadline: float) -> None:
         while True:
@@ -226,8 +237,10 @@ class CoordinatorClient:
     async def _beat(self, token: bytes) -> None:
         try:
             sock = await dial_raw(self._url, BEAT, token, self._config.connect_timeout_s)
-        except TransportError:
-            return  # the coordinator is gone, or says by itself that this member is
+        except TransportError as error:
+            if self._channel is not None:
+                self._channel.abort(error)  # without a heartbeat a stopped coordinator would not be noticed
+            return
         sock.setblocking(True)
         self._heart.add(self._beat_handle, sock.detach())
         channel = self._channel

@@ -57,7 +57,7 @@ class CoordinatorHost:
         self._toucher = self._loop.call_soon(self._touch)
         self._tasks: set[asyncio.Task[None]] = set()
         limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
-        codec = Codec(msg.MESSAGES)
+        codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
         hello = {"role": "coordinator", "facts": facts.to_wire()}
         self._listener.serve_channels(self._opened, codec=codec, hello=lambda: hello, limits=limits)
         self._listener.serve_raw(BEAT, self._tokens, self._beat)
@@ -146,6 +146,8 @@ class CoordinatorHost:
         self._channels[member] = channel
         if isinstance(channel, LocalChannel):
             self.machine.host = member
+        else:
+            self._loop.call_later(self._config.connect_timeout_s, self._expect_beat, member, channel)
         channel.attach(partial(self._message, member), partial(self._closed, member, channel))
         token = self._tokens.issue(member, self._config.connect_timeout_s)
         self.machine.on_join(join, token, self._pump.now)
@@ -180,6 +182,11 @@ class CoordinatorHost:
         pidfd = self._facts.open_process(channel.peer_hello.get("facts"))
         if pidfd is not None:
             self._heart.watch_pid(handle, pidfd)
+
+    def _expect_beat(self, member: MemberId, channel: ControlChannel) -> None:
+        """A member whose heart cannot be heard could stop unnoticed: it is to come again."""
+        if self._channels.get(member) is channel and member not in self._handles:
+            channel.abort(PeerLostError("it opened no heartbeat connection", phase="heartbeat"))
 
     def _touch(self) -> None:
         self._heart.touch()

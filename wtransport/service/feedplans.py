@@ -17,6 +17,8 @@ from wtransport.weights.dtypes import ITEMSIZE
 from wtransport.weights.manifest import Manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from wtransport.service.context import Context
     from wtransport.service.upstream import Upstreams
     from wtransport.session.feeds import Feed
@@ -58,6 +60,11 @@ class FeedPlans:
         if manifest.digest != message.digest:
             raise ProtocolError("a manifest does not match its digest")
         self._manifests[source, message.feed] = manifest
+
+    def keep_only(self, feeds: Collection[str]) -> None:
+        """Other feeds ended."""
+        self._manifests = {key: value for key, value in self._manifests.items() if key[1] in feeds}
+        self.plans = {name: plan for name, plan in self.plans.items() if name in feeds}
 
     def forget(self, source: MemberId) -> None:
         """A source is gone."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from wtransport.weights.manifest import Manifest
 
 _SLOTS = 2
+_MEMORY_RETRY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,13 @@ class LandingCalls:
         hold: Offers an installed version to those who pull; returns a number.
         unhold: Takes the offer back.
         post: Runs a function on the service's loop, from any thread.
+        emit: Hands an event to the user.
     """
 
     hold: Callable[..., int]
     unhold: Callable[[int], None]
     post: Callable[..., None]
+    emit: Callable[[msg.EventNotice], None]
 
 
 class Landings:
@@ -163,6 +166,7 @@ class Landings:
         match message:
             case msg.PublicationBegun():
                 machine.on_publication(message.publication, message.rewind, now)
+                self.feeds.keep_only(machine.feeds.by_name.keys())
             case msg.Overtaken():
                 machine.on_overtaken(message, now)
             case msg.Withdraw():
@@ -218,6 +222,7 @@ class Landings:
             case msg.Part():
                 self._parts[message.identity, message.rank] = PartBytes.of(message)
                 machine.on_part(source, message, now)
+                self._parts = {key: part for key, part in self._parts.items() if key[0] in machine.landings}
             case msg.Return():
                 machine.on_return(source, message, now)
             case msg.Misfit():
@@ -297,10 +302,11 @@ class Landings:
         elif recorder is not None and self.wanted is not None:
             recorder.end(flight, nbytes_done=self.wanted.nbytes)
         holding = self._holding(action, plan, own) if plan is not None and own is not None else None
-        if holding is not None:
-            self._hold(action, own)
         told = (error.code, error.message, error.tensor) if error is not None else None
         self.machine.on_verified(action.slot, action.generation, told, holding, self._context.now)
+        slot = self.machine.slots.complete(action.identity)
+        if holding is not None and slot is not None and (slot.index, slot.generation) == (action.slot, action.generation):
+            self._hold(action, own)  # before anybody is told that it can be had here
         self.pump.run()
 
     def _holding(self, action: act.VerifySlot, plan: FeedPlan, own: npt.NDArray[np.uint64]) -> msg.Holding:
@@ -335,13 +341,27 @@ class Landings:
     async def _abandon(self, index: int) -> None:
         binding, slot = self.machine.binding, self.reading.slots[index]
         self.grants.retire(index)
+        while True:
+            try:
+                give_back = slot.abandon()
+                break
+            except ClosedError:
+                return  # closed, or bound anew, meanwhile: nobody waits for this slot
+            except TransportError as error:
+                self._short_of_memory(error)
+                await asyncio.sleep(_MEMORY_RETRY_S)
         try:
-            await self._context.driver.offload(slot.abandon())
+            await self._context.driver.offload(give_back)
             await local.populate(self._context, MemoryRegion("local", slot.region, slot))
         except ClosedError:
-            return  # closed, or bound anew, meanwhile: nobody waits for this slot
+            return
+        except TransportError as error:
+            self._short_of_memory(error)  # the fresh memory is there, only slower at first
         self.machine.on_slot_fresh(binding, index, slot.generation, self._context.now)
         self.pump.run()
+
+    def _short_of_memory(self, error: TransportError) -> None:
+        self._calls.emit(msg.EventNotice("memory", self._context.membership.profile.name, None, str(error)))
 
     def _need_link(self, action: act.NeedLink) -> None:
         record = self._context.membership.members.get(action.member)
@@ -353,8 +373,7 @@ class Landings:
     def _get_failed(self, action: act.GetFailed) -> None:
         if action.identity is not None:
             cls: Any = error_classes().get(action.code, UnavailableError)
-            self.reading.get_errors[action.identity] = cls(action.message, version=action.identity.version)
-            self.reading.changed()
+            self.reading.pull_failed(action.identity, cls(action.message, version=action.identity.version))
 
     def _binding_refused(self, action: act.BindingRefused) -> None:
         self.reading.binding_error = ManifestMismatchError(

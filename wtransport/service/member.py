@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from wtransport.control.channel import Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.secret import Secret
-from wtransport.errors import BusyError, ConfigError, FencedError, RegistrationError, TransportError
+from wtransport.errors import BusyError, ClosedError, ConfigError, DeadlineError, FencedError, RegistrationError, TransportError
 from wtransport.memory.budget import MemoryBudget
 from wtransport.recorder.format import Op
 from wtransport.recorder.ring import FlightRecorder
@@ -74,6 +75,7 @@ class MemberService:
         self._listener: Listener | None = None
         self._client: CoordinatorClient | None = None
         self._steering: dict[int, asyncio.Future[str]] = {}
+        self._steers = itertools.count(1)
         self._urls: tuple[str, ...] = ()
         self.context: Context
         self.puts: Puts
@@ -114,10 +116,11 @@ class MemberService:
             listeners[name] = await backend.listen(host)
         self.puts = Puts(self.context, self._on_event)
         if self._profile.role == "generator":
-            self.landings = Landings(self.context, LandingCalls(self.puts.hold, self.puts.release, self._post))
+            self.landings = Landings(self.context, LandingCalls(self.puts.hold, self.puts.release, self._post, self._on_event))
         self._listener = Listener(secret=secret)
         limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
-        self._listener.serve_channels(self._opened, codec=Codec(msg.MESSAGES), hello=lambda: self.context.hello(""), limits=limits)
+        codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
+        self._listener.serve_channels(self._opened, codec=codec, hello=lambda: self.context.hello(""), limits=limits)
         self._urls = await self._listener.listen(str(TcpAddress(host, 0)))
         calls = ClientCalls(
             self._join, self._welcomed, self._message, self._coordinator_lost, self._redraw, self._failed, lambda: membership.term
@@ -128,6 +131,9 @@ class MemberService:
 
     async def close(self, reason: str) -> None:
         """Leave, stop every work, give everything back."""
+        for future in self._steering.values():
+            if not future.done():
+                future.set_exception(ClosedError("the transport was closed before the coordinator answered"))
         if self.landings is not None:
             await self.landings.close()
         if hasattr(self, "puts"):
@@ -151,12 +157,14 @@ class MemberService:
 
     async def steer(self, verb: str, name: str, reason: str) -> str:
         """Ask the coordinator to exclude or admit *name*; returns its complaint, or nothing."""
-        number = len(self._steering) + 1
+        number = next(self._steers)
         future = self._steering[number] = asyncio.get_running_loop().create_future()
         try:
             if not self._send(msg.SteerRequest(number, verb, name, reason)):
                 return "there is no coordinator at the moment"
             return await asyncio.wait_for(future, self._config.stall_timeout_s)
+        except TimeoutError as error:
+            raise DeadlineError(f"the coordinator did not answer within {self._config.stall_timeout_s:g} s", phase=verb) from error
         finally:
             self._steering.pop(number, None)
 
@@ -245,6 +253,7 @@ class MemberService:
                 if membership.on_term(message.term):
                     join = self._join()
                     self._send(msg.Redeclare(join.declaration))
+                    self._post(self._after_welcome)
             case msg.EventNotice():
                 if self.context.recorder is not None and message.kind in _EVENT_OPS:
                     self.context.recorder.event(
@@ -275,4 +284,8 @@ class MemberService:
 
     def _failed(self, error: TransportError) -> None:
         self._redraw(error.message)
+        self.puts.machine.on_expelled(error, self.context.now)
+        self.puts.pump.run()
+        if self.landings is not None:
+            self.landings.reading.fail(error)
         self._on_failed(error)

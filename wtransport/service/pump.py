@@ -55,7 +55,12 @@ class Pump:
             while self._machine.out:
                 actions, self._machine.out[:] = list(self._machine.out), []
                 for action in actions:
-                    self._handlers[type(action)](action)
+                    try:
+                        self._handlers[type(action)](action)
+                    except Exception as error:
+                        # A bug in one handler must not cost the actions behind it, nor the timer.
+                        text = f"wtransport: carrying out {type(action).__name__} failed"
+                        self._loop.call_exception_handler({"message": text, "exception": error})
         finally:
             self._running = False
         self._schedule()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wtransport import _native
 from wtransport.backends.base import RemoteRegion
-from wtransport.errors import InternalError, ProtocolError, TransportError, WithdrawnError, error_classes
+from wtransport.errors import ClosedError, InternalError, PeerLostError, ProtocolError, TransportError, WithdrawnError, error_classes
 from wtransport.memory.snapshot import Snapshot
 from wtransport.recorder.format import Op
 from wtransport.service import local
@@ -18,11 +17,11 @@ from wtransport.service.downstream import Downstreams
 from wtransport.service.plans import Digests, SinkPlan, content_digest, name_weights, plan_for
 from wtransport.service.pump import Pump
 from wtransport.service.putrecord import PutRecord
+from wtransport.service.receipts import Receipts
 from wtransport.service.writing import Writing
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
-from wtransport.session.outcomes import Delivered, Excluded, Outcome, Receipt
 from wtransport.session.source import Source
 from wtransport.weights.assign import Assignment
 from wtransport.weights.manifest import Manifest
@@ -62,16 +61,17 @@ class Puts:
         self._manifests: dict[str, Manifest] = {}
         self._weights: dict[bytes, Digests] = {}
         self._numbers = itertools.count(1)
+        self._order = asyncio.Lock()
+        self._closed = False
         # One name for as long as the transport lives: what is held outlives the incarnation it was held under.
         self._pull_feed = f"pull:{context.membership.member}"
         # The native description of the weights put last: it owns no memory, and the same weights have the same one.
         self._described: tuple[object, _native.LocalRegion] = (None, _native.LocalRegion([]))
-        self._last_own: tuple[Manifest, Digests] | None = None
+        self._receipts = Receipts()
         self.pump = Pump(
             self.machine,
             {
                 act.Send: self._send,
-                act.Emit: lambda action: emit(action.event),
                 act.StartWrite: self._start_write,
                 act.CancelWrite: lambda action: self._writings[action.delivery].cancel() if action.delivery in self._writings else None,
                 act.SendPart: self._send_part,
@@ -87,7 +87,12 @@ class Puts:
 
     async def put(self, weights: SourceWeights, version: int, *, snapshot: bool, nowait: bool, rewind: bool) -> PutRecord:
         """Start a put; returns once it is under way (with *snapshot*, once the copy is made)."""
+        async with self._order:  # a put behind one that copies its weights first stays behind it
+            return await self._put(weights, version, snapshot=snapshot, nowait=nowait, rewind=rewind)
+
+    async def _put(self, weights: SourceWeights, version: int, *, snapshot: bool, nowait: bool, rewind: bool) -> PutRecord:
         context = self._context
+        self._check_open(version)
         number = next(self._numbers)
         if self._described[0] is not weights.blocks:
             self._described = (weights.blocks, _native.LocalRegion(list(weights.blocks)))
@@ -152,12 +157,13 @@ class Puts:
         if self._context.membership.profile.role == "trainer":
             self.machine.on_members(self._context.membership.generators(), self._context.now)
         for sink in [item for item in self.links.links if item not in members]:
-            self.links.drop(sink, error_classes()["peer_lost"]("the generator is not a member any more"))
+            self.links.drop(sink, PeerLostError("the generator is not a member any more"))
         self.pump.run()
 
     async def close(self) -> None:
         """End every link and every write; memory is given back once native work over it has settled."""
-        closed = error_classes()["closed"]("the transport was closed")
+        self._closed = True
+        closed = ClosedError("the transport was closed")
         self.links.drop_all(closed)
         for record in list(self.records.values()):
             self.machine.withdraw(record.number, self._context.now)
@@ -165,7 +171,7 @@ class Puts:
         self.pump.close()
         for record in list(self.records.values()):
             if not record.done.done():
-                record.done.set_exception(error_classes()["closed"]("the transport was closed during the put", version=record.version))
+                record.done.set_exception(ClosedError("the transport was closed during the put", version=record.version))
             record.free_source()
             if record.snapshot is not None:
                 record.snapshot.close()
@@ -258,6 +264,8 @@ class Puts:
             self._manifests = {key: value for key, value in self._manifests.items() if key.startswith("pull:")}
             self._manifests[feed] = record.manifest
             self.machine.manifest_changed(feed)
+            live = {feed, *(put.feed for put in self.machine.puts.values())}
+            self.plans = {key: plan for key, plan in self.plans.items() if key[1] in live}
             for sink in self.links.links:
                 self._declare(sink, feed, record.manifest)
 
@@ -288,36 +296,17 @@ class Puts:
         self.links.send(action.sink, part)
 
     def _put_done(self, action: act.PutDone) -> None:
-        record = self.records[action.put]
-        outcomes: dict[str, Outcome] = {}
-        for member, outcome in action.outcomes.items():
-            name = record.names.get(member, member[:8])
-            outcomes[name] = Delivered(record.nbytes.get(member, 0)) if isinstance(outcome, Delivered) else outcome
-        for name in self._context.membership.excluded:
-            outcomes.setdefault(name, Excluded("excluded from the job; it keeps the version it holds"))
-        publication = str(record.identity.publication) if record.identity is not None else ""
-        nbytes = sum(outcome.nbytes for outcome in outcomes.values() if isinstance(outcome, Delivered))
-        changed = 0 if action.noop else self._changed(record)
-        seconds = self._context.now - record.started
-        receipt = Receipt(record.version, publication, nbytes, seconds, outcomes, changed, action.noop)
-        if self._context.recorder is not None:
-            text = ", ".join(f"{name} {outcome.name}" for name, outcome in outcomes.items())
-            self._context.recorder.end(record.flight, nbytes_done=nbytes, outcome=text)
-        if changed == 0 and not action.noop and record.manifest.nbytes:
+        record, context = self.records[action.put], self._context
+        receipt = self._receipts.make(record, action, context.membership.excluded, context.now)
+        if context.recorder is not None:
+            text = ", ".join(f"{name} {outcome.name}" for name, outcome in receipt.outcomes.items())
+            context.recorder.end(record.flight, nbytes_done=receipt.nbytes, outcome=text)
+        if receipt.changed == 0 and not action.noop and record.manifest.nbytes:
             detail = "no tensor differs from the version put before"
-            self._emit(msg.EventNotice("unchanged", self._context.membership.profile.name, record.version, detail))
+            self._emit(msg.EventNotice("unchanged", context.membership.profile.name, record.version, detail))
         record.free_source()
         if not record.done.cancelled():
             record.done.set_result(receipt)
-
-    def _changed(self, record: PutRecord) -> int | None:
-        before, self._last_own = self._last_own, None if record.own is None else (record.manifest, record.own)
-        if record.own is None or before is None:
-            return None
-        if before[0] == record.manifest:
-            return int(np.count_nonzero(before[1] != record.own))
-        old = {meta.name: before[1][meta.storage] for meta in before[0].canonical}
-        return sum(1 for meta in record.manifest.canonical if old.get(meta.name) != record.own[meta.storage])
 
     def _put_error(self, action: act.PutError) -> None:
         record = self.records[action.put]
@@ -341,15 +330,21 @@ class Puts:
 
     # Digests.
 
+    def _check_open(self, version: int) -> None:
+        if self._closed:
+            raise ClosedError("the transport was closed before the put was under way", version=version)
+
     async def _take_snapshot(self, record: PutRecord) -> None:
-        snapshot = Snapshot(record.manifest, self._context.budget)
-        digesting = self._context.config.verify != "off"
-        plan = snapshot.plan
+        context, snapshot = self._context, Snapshot(record.manifest, self._context.budget)
+        digesting, plan = context.config.verify != "off", snapshot.plan
         try:
-            work = local.copy(self._context, record.local_region(), snapshot.region, plan.spans, plan.num_tensors, digest=digesting)
+            work = local.copy(context, record.local_region(), snapshot.region, plan.spans, plan.num_tensors, digest=digesting)
             await work
-        except BaseException:
+            self._check_open(record.version)
+        except BaseException as error:
             snapshot.close()
+            if context.recorder is not None and isinstance(error, TransportError):
+                context.recorder.fail(record.flight, error)
             raise
         if digesting:
             record.own = work.digests()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from wtransport.service.pump import Pump
     from wtransport.session import actions as act
     from wtransport.session.sink import Sink
+
+
+# Of each waiter only those that came since it began count.
+_KEPT_ERRORS = 64
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,6 @@ class Reading:
         slots: The present binding's slots; empty before the first bind.
         shown: What the user is given next.
         binding_error: Why the binding does not fit; raised by whoever waits.
-        get_errors: Versions that could not be pulled, and why.
     """
 
     def __init__(self, context: Context, machine: Sink, pump: Callable[[], Pump], post: Callable[..., None]) -> None:
@@ -48,12 +52,25 @@ class Reading:
         self.slots: list[LandingSlot] = []
         self.shown: act.ShowVersion | None = None
         self.binding_error: TransportError | None = None
-        self.get_errors: dict[Identity, TransportError] = {}
+        self._failure: TransportError | None = None
+        self._pull_errors: deque[tuple[int, Identity, TransportError]] = deque(maxlen=_KEPT_ERRORS)
+        self._stamp = 0
         self._changed = asyncio.Event()
         self._closed = False
 
     def changed(self) -> None:
         """Something a waiter may wait for has happened."""
+        self._changed.set()
+
+    def fail(self, error: TransportError) -> None:
+        """This member is none any more, for good: every wait ends with *error*."""
+        self._failure = error
+        self._changed.set()
+
+    def pull_failed(self, identity: Identity, error: TransportError) -> None:
+        """A version could not be pulled: whoever waits for it is told."""
+        self._stamp += 1
+        self._pull_errors.append((self._stamp, identity, error))
         self._changed.set()
 
     def close(self) -> None:
@@ -77,7 +94,7 @@ class Reading:
             UnavailableError: If no live member holds it.
             DeadlineError: If it did not come within *timeout_s*.
         """
-        self.get_errors.clear()
+        began = self._stamp
         available = self.machine.catchup.available
         # P4: what a group is shown next, and when, is the coordinator's choice: what is shown now is the newest there is.
         showing = self.machine.shows.grouped and self.shown is not None
@@ -96,22 +113,32 @@ class Reading:
             slots = self.machine.slots
             return slots.writable() is None and slots.credited() is None and newest not in self.machine.landings
 
-        return await self._wait(there, timeout_s, "no version" if version is None else f"version {version} did not come", getting=True)
+        def refused() -> TransportError | None:
+            for stamp, identity, error in self._pull_errors:
+                wanted = identity.version >= version if version is not None else newest is None or identity >= newest
+                if stamp > began and wanted:
+                    return error
+            return None
 
-    async def _wait(self, there: Callable[[], bool], timeout_s: float | None, what: str, *, getting: bool = False) -> Lease:
+        what = "no version" if version is None else f"version {version} did not come"
+        return await self._wait(there, timeout_s, what, refused)
+
+    async def _wait(
+        self, there: Callable[[], bool], timeout_s: float | None, what: str, refused: Callable[[], TransportError | None] | None = None
+    ) -> Lease:
         deadline = None if timeout_s is None else self._context.now + timeout_s
         while True:
             if self._closed:
                 raise ClosedError("the transport is closed")
-            if self.binding_error is not None:
-                raise self.binding_error
+            if (error := self._failure or self.binding_error) is not None:
+                raise error.copied()
             if not self.slots:
                 raise WeightsError("nothing is bound", hint="await transport.bind(model.state_dict()) first")
             if there():
                 return self._lease()
-            if getting and self.get_errors:
-                raise next(iter(self.get_errors.values()))
-            if getting and self.shown is not None:
+            if refused is not None and (error := refused()) is not None:
+                raise error.copied()
+            if refused is not None and self.shown is not None:
                 # P4: a group is shown the next version only once every rank has taken this one, be it to pass it over.
                 self.machine.shows.taken()
                 self._pump().run()
@@ -121,10 +148,10 @@ class Reading:
                 if left is not None and left <= 0:
                     raise TimeoutError
                 await asyncio.wait_for(self._changed.wait(), left)
-            except TimeoutError as error:
+            except TimeoutError as late:
                 have = self.shown.identity.version if self.shown is not None else None
                 blocked = f"; {self.machine.why_unwritable()}" if self.machine.slots.writable() is None else ""
-                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get") from error
+                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get") from late
 
     def _lease(self) -> Lease:
         shown = self.shown

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_CLEAN_UP_S = 5.0
+
 
 class ServiceThread:
     """One daemon thread that runs one event loop; started on construction.
@@ -42,6 +44,7 @@ class ServiceThread:
         try:
             self.loop.run_forever()
         finally:
+            self.loop.run_until_complete(_end_tasks())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
@@ -96,6 +99,19 @@ class ServiceThread:
         if self.alive:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
+
+
+async def _end_tasks() -> None:
+    """Nobody may wait for ever for a task of a loop that has ended: what is being cancelled has a moment to clean up, then all are."""
+    mine = asyncio.current_task()
+    ending = {task for task in asyncio.all_tasks() if task is not mine and task.cancelling()}
+    if ending:
+        await asyncio.wait(ending, timeout=_CLEAN_UP_S)
+    left = {task for task in asyncio.all_tasks() if task is not mine}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=_CLEAN_UP_S)
 
 
 def _leave_to_parent(reference: weakref.ref[ServiceThread]) -> None:

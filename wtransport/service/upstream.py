@@ -13,7 +13,7 @@ from wtransport.backends.select import Choice, choose
 from wtransport.control.channel import Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect
-from wtransport.errors import PeerLostError, ProtocolError, TransportError
+from wtransport.errors import InternalError, PeerLostError, ProtocolError, TransportError
 from wtransport.session import messages as msg
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Upstreams:
         self._on_ready = on_ready
         self._on_gone = on_gone
         self._binding = binding
-        self._codec = Codec(msg.MESSAGES)
+        self._codec = Codec(msg.MESSAGES, max_frame_nbytes=context.config.max_frame_nbytes)
         self._epochs = 0
         self.links: dict[MemberId, Upstream] = {}
 
@@ -140,8 +140,8 @@ class Upstreams:
                     self._on_message(link.record.member, message)
                 link.early.clear()
                 await link.ended.wait()
-            except TransportError as error:
-                link.break_off(error)
+            except Exception as error:
+                link.break_off(error if isinstance(error, TransportError) else InternalError(f"the link failed: {error!r}"))
             if link.endpoint is not None:
                 link.endpoint = None
                 self._on_gone(link.record.member, link.why())
@@ -177,9 +177,7 @@ class Upstreams:
         try:
             channel.send_nowait(msg.DataOffer(link.choice.backend, listener.address, token, epoch, link.choice.reason))
             channel.send_nowait(msg.Bound(self._binding()))
-            endpoint = await asyncio.wait_for(asyncio.shield(admission), timeout_s)
-        except TimeoutError as error:
-            raise PeerLostError(f"{record.name} did not open its data endpoint in {timeout_s:g} s") from error
+            endpoint = await self._admitted(link, admission, timeout_s)
         finally:
             admission.cancel()
         endpoint.on_broken = partial(self._broken, link)
@@ -187,6 +185,20 @@ class Upstreams:
             endpoint.abort(link.cause)
             raise link.cause
         link.endpoint = endpoint
+
+    @staticmethod
+    async def _admitted(link: Upstream, admission: asyncio.Future[OwnerEndpoint], timeout_s: float) -> OwnerEndpoint:
+        """The source's data endpoint, unless the link ends first: the source says so when it cannot open one."""
+        ended = asyncio.ensure_future(link.ended.wait())
+        try:
+            await asyncio.wait({admission, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+        finally:
+            ended.cancel()
+        if admission.done():
+            return admission.result()
+        if link.ended.is_set():
+            raise link.why()
+        raise PeerLostError(f"{link.record.name} did not open its data endpoint in {timeout_s:g} s")
 
     def _choose(self, hello: dict[str, object]) -> Choice:
         context = self._context

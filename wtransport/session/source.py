@@ -146,8 +146,9 @@ class Source(DeliveryBook):
 
     def manifest_changed(self, feed: str) -> None:
         """The source's tensors changed: every sink shares them out anew, and older plans count no more."""
+        live = {put.feed for put in self.puts.values()} - {feed}
         for link in self.links.values():
-            link.plans.pop(feed, None)
+            link.plans = {name: plan for name, plan in link.plans.items() if name in live}
 
     def on_sink_linked(self, sink: MemberId, now: float) -> None:
         """The data endpoint to *sink* is up."""

@@ -91,6 +91,7 @@ class SimMember:
                 self.membership.admitted = True
                 if self.membership.on_term(message.term):
                     self.tell(msg.Redeclare(self.membership.declaration(*self._declared())))
+                    self.source.machine.on_rejoined()
             case msg.View():
                 self.membership.on_view(message)
                 self.source.on_members(self.membership.members)

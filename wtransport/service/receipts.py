@@ -1,0 +1,46 @@
+"""Receipts: what became of a put, as its user is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from wtransport.session.outcomes import Delivered, Excluded, Outcome, Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wtransport.service.plans import Digests
+    from wtransport.service.putrecord import PutRecord
+    from wtransport.session import actions as act
+    from wtransport.weights.manifest import Manifest
+
+
+class Receipts:
+    """Makes receipts; remembers the digests of the version put last, to count what changed since."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Manifest, Digests] | None = None
+
+    def make(self, record: PutRecord, action: act.PutDone, excluded: Iterable[str], now: float) -> Receipt:
+        """The receipt of a put that ended well; *excluded* are the names that are out of the job."""
+        outcomes: dict[str, Outcome] = {}
+        for member, outcome in action.outcomes.items():
+            name = record.names.get(member, member[:8])
+            outcomes[name] = Delivered(record.nbytes.get(member, 0)) if isinstance(outcome, Delivered) else outcome
+        for name in excluded:
+            outcomes.setdefault(name, Excluded("excluded from the job; it keeps the version it holds"))
+        publication = str(record.identity.publication) if record.identity is not None else ""
+        nbytes = sum(outcome.nbytes for outcome in outcomes.values() if isinstance(outcome, Delivered))
+        changed = 0 if action.noop else self._changed(record)
+        return Receipt(record.version, publication, nbytes, now - record.started, outcomes, changed, action.noop)
+
+    def _changed(self, record: PutRecord) -> int | None:
+        before, self._last = self._last, None if record.own is None else (record.manifest, record.own)
+        if record.own is None or before is None:
+            return None
+        if before[0] == record.manifest:
+            return int(np.count_nonzero(before[1] != record.own))
+        old = {meta.name: before[1][meta.storage] for meta in before[0].canonical}
+        return sum(1 for meta in record.manifest.canonical if old.get(meta.name) != record.own[meta.storage])
