@@ -62,7 +62,7 @@ class BlockingTransport:
     def updates(self) -> Iterator[Update]:
         """See ``Transport.updates``."""
         after = 0
-        while (update := self._wait(self._transport.next_update(after))) is not None:
+        while (update := self._wait(self._transport._next_update(after))) is not None:
             after = update.seq
             yield update
 

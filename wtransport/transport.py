@@ -263,11 +263,11 @@ class Transport:
             ManifestMismatchError: If the binding does not fit what the trainers put.
         """
         after = 0
-        while (update := await self.next_update(after)) is not None:
+        while (update := await self._next_update(after)) is not None:
             after = update.seq
             yield update
 
-    async def next_update(self, after: int) -> Update | None:
+    async def _next_update(self, after: int) -> Update | None:
         """One step of ``updates``: the newest version shown after the one whose ``seq`` is *after*; None once the transport is closed."""
         try:
             return await self._take("next", after, None)

@@ -1,0 +1,143 @@
+"""Every wait ends with its cause: members that are replaced, transports that close, links that fail once, opens that are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import wtransport
+from tests.integration.conftest import linked, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def weights(value: float, numel: int = 1000) -> dict[str, torch.Tensor]:
+    return {"a": torch.full((numel,), float(value)), "b": torch.full((3, 5), float(value))}
+
+
+async def test_a_follower_whose_name_another_took_is_told(job: Callable[..., Any]) -> None:
+    await job("trainer")
+    first = await job("generator", name="gen")
+    await first.bind(weights(0))
+    follower = first.updates()
+    waiting = asyncio.ensure_future(anext(follower))
+    await asyncio.sleep(0.1)
+    await job("generator", name="gen")
+    for _ in range(2):
+        with pytest.raises(wtransport.FencedError, match=r"took this member's place.*second job"):
+            await asyncio.wait_for(waiting, 5)
+        waiting = asyncio.ensure_future(first.get())
+    with pytest.raises(wtransport.FencedError):
+        await waiting
+
+
+async def test_code_without_a_loop_follows_version_after_version(job: Callable[..., Any]) -> None:
+    trainer, generator = await job("trainer"), await job("generator", name="gen")
+    await generator.bind(weights(0))
+    await linked(trainer)
+    seen: list[int] = []
+
+    def follow() -> None:
+        for update in generator.blocking.updates():
+            with update:
+                seen.append(update.version)
+        seen.append(-1)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    for version in (1, 2, 3):
+        await trainer.put(weights(version), version)
+        async with asyncio.timeout(5):
+            while seen[-1:] != [version]:
+                await asyncio.sleep(0.01)
+    links = await asyncio.to_thread(generator.blocking.describe)
+    assert [link.peer for link in links] == ["trainer-0"]
+    await generator.close()
+    await asyncio.to_thread(thread.join, 5)
+    assert seen == [1, 2, 3, -1]
+
+
+async def test_puts_keep_the_order_of_their_calls(job: Callable[..., Any]) -> None:
+    """The first one copies its weights first, which takes longer than all of the second."""
+    trainer, generator = await job("trainer"), await job("generator", name="gen")
+    await generator.bind(weights(0, 4 << 20))
+    await linked(trainer)
+    handles = [trainer.put_nowait(weights(1, 4 << 20), 1, snapshot=True), trainer.put_nowait(weights(2, 4 << 20), 2)]
+    for receipt in await asyncio.gather(*handles):
+        assert receipt.outcomes["gen"].name in ("delivered", "overtaken"), receipt
+    with await generator.get(2) as update:
+        assert same(update.tensors, weights(2, 4 << 20))
+
+
+async def test_a_generator_cannot_put_in_the_background_either(job: Callable[..., Any]) -> None:
+    await job("trainer")
+    generator = await job("generator", name="gen")
+    with pytest.raises(wtransport.UnsupportedError, match="only trainers put"):
+        generator.put_nowait(weights(1), 1)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.003, 0.01, 0.03])
+async def test_a_put_that_copies_its_weights_as_the_transport_closes_ends(job: Callable[..., Any], delay_s: float) -> None:
+    trainer = await job("trainer")
+    handle = trainer.put_nowait(weights(1, 4 << 20), 1, snapshot=True)
+    await asyncio.sleep(delay_s)
+    await trainer.close()
+    (result,) = await asyncio.wait_for(asyncio.gather(handle, return_exceptions=True), 5)
+    assert isinstance(result, (wtransport.Receipt, wtransport.ClosedError)), result
+
+
+async def test_a_request_that_is_pending_as_the_transport_closes_ends(job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    await job("trainer")
+    generator = await job("generator", name="gen")
+    monkeypatch.setattr(generator._service._client, "send", lambda message: True)  # a coordinator that never answers
+    asking = asyncio.ensure_future(generator.exclude("gen", "a test"))
+    await asyncio.sleep(0.1)
+    await generator.close()
+    with pytest.raises(wtransport.ClosedError, match="before the coordinator answered"):
+        await asyncio.wait_for(asking, 5)
+
+
+async def test_a_data_endpoint_that_fails_once_is_opened_again_at_once(job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = await job("trainer", backend="shm")
+    backend = trainer._service.context.backends["shm"]
+    connect, failures = backend.connect, []
+
+    async def failing(*args: Any, **kwargs: Any) -> Any:
+        if not failures:
+            failures.append("once")
+            raise wtransport.PeerLostError("a test")
+        return await connect(*args, **kwargs)
+
+    monkeypatch.setattr(backend, "connect", failing)
+    generator = await job("generator", name="gen", backend="shm")
+    await generator.bind(weights(0))
+    async with asyncio.timeout(5):  # connect_timeout_s is 20
+        await linked(trainer)
+    assert failures
+    assert (await trainer.put(weights(1), 1)).delivered == ("gen",)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.1])
+async def test_an_open_that_is_given_up_leaves_nothing(url: str, settings: dict[str, Any], after_s: float) -> None:
+    transport = wtransport.connect(url, role="generator", config=wtransport.TransportConfig(**settings))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(transport.open(), after_s)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("wtransport-")]
+
+
+async def test_a_close_that_is_given_up_goes_on(job: Callable[..., Any]) -> None:
+    trainer, generator = await job("trainer"), await job("generator", name="gen")
+    closing = asyncio.ensure_future(generator.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    async with asyncio.timeout(5):
+        while any(thread.name == "wtransport-gen" for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)
+    assert {member.name for member in await trainer.members()} == {"trainer-0"}
