@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wtransport import _native
 from wtransport.control.channel import Channel, ChannelLimits
@@ -17,12 +17,12 @@ from wtransport.errors import PeerLostError, ProtocolError, TransportError
 from wtransport.service.localchannel import ControlChannel, LocalChannel
 from wtransport.service.pump import Pump
 from wtransport.session import actions as act
+from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.coordinator import Coordinator
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
     from wtransport.backends.hostfacts import HostFacts
     from wtransport.config import TransportConfig
@@ -61,7 +61,6 @@ class CoordinatorHost:
         hello = {"role": "coordinator", "facts": facts.to_wire()}
         self._listener.serve_channels(self._opened, codec=codec, hello=lambda: hello, limits=limits)
         self._listener.serve_raw(BEAT, self._tokens, self._beat)
-        self._handlers: dict[type, Callable[[MemberId, Any], None]] = self._table()
 
     async def listen(self, url: str) -> tuple[str, ...]:
         """Bind *url*; returns the bound addresses."""
@@ -94,31 +93,6 @@ class CoordinatorHost:
         self._channels.clear()
         await asyncio.gather(*(channel.close(0.5) for channel in channels), return_exceptions=True)
         self._heart.close()
-
-    def _table(self) -> dict[type, Callable[[MemberId, Any], None]]:
-        machine = self.machine
-
-        def timed(method: Callable[..., None]) -> Callable[[MemberId, Any], None]:
-            return lambda member, message: method(member, message, self._pump.now)
-
-        return {
-            msg.Leave: timed(machine.on_leave),
-            msg.TermRefused: lambda member, message: machine.on_term_refused(message),
-            msg.Redeclare: timed(machine.on_redeclare),
-            msg.PutRequest: timed(machine.on_put),
-            msg.PutSettled: timed(machine.on_put_settled),
-            msg.PutFailed: lambda member, message: machine.on_put_failed(message, self._pump.now),
-            msg.HoldingEnded: machine.on_holding_ended,
-            msg.WithdrawRequest: lambda member, message: machine.on_withdraw_request(message, self._pump.now),
-            msg.Bound: timed(machine.on_bound),
-            msg.Installed: timed(machine.on_installed),
-            msg.Dropped: timed(machine.on_dropped),
-            msg.Behind: machine.on_behind,
-            msg.Superseded: machine.on_superseded,
-            msg.Ready: machine.on_ready,
-            msg.ShowTaken: machine.on_show_taken,
-            msg.SteerRequest: timed(machine.steer),
-        }
 
     def local_channel(self) -> ControlChannel:
         """The member's end of a channel from this very loop."""
@@ -154,10 +128,7 @@ class CoordinatorHost:
         self._pump.run()
 
     def _message(self, member: MemberId, message: object) -> None:
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            raise ProtocolError(f"{type(message).__name__} is not for the coordinator")
-        handler(member, message)
+        dispatch.member_to_coordinator(self.machine, member, message, self._pump.now)
         self._pump.run()
 
     def _closed(self, member: MemberId, channel: ControlChannel, error: TransportError | None) -> None:

@@ -31,6 +31,7 @@ from wtransport.service.reading import Lease, Reading
 from wtransport.service.upstream import Upstreams
 from wtransport.service.verification import PartBytes, check_cells, check_parts
 from wtransport.session import actions as act
+from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.sink import Sink
@@ -161,27 +162,10 @@ class Landings:
     # The coordinator's words.
 
     def on_message(self, message: object) -> None:
-        """A message from the coordinator that is for a sink."""
-        machine, now = self.machine, self._context.now
-        match message:
-            case msg.PublicationBegun():
-                machine.on_publication(message.publication, message.rewind, now)
-                self.feeds.keep_only(machine.feeds.by_name.keys())
-            case msg.Overtaken():
-                machine.on_overtaken(message, now)
-            case msg.Withdraw():
-                machine.on_withdraw(message, now)
-            case msg.Available():
-                machine.catchup.on_available(message, now)
-                self.reading.changed()
-            case msg.Unavailable():
-                machine.catchup.on_unavailable(message.identity, now)
-            case msg.Show():
-                machine.shows.on_show(message)
-                machine.advance(now)
-            case msg.Release():
-                machine.shows.on_release(message.identity)
-                machine.advance(now)
+        """A message from the coordinator."""
+        dispatch.coordinator_to_sink(self.machine, message, self._context.now)
+        self.feeds.keep_only(self.machine.feeds.by_name.keys())
+        self.reading.changed()
         self.pump.run()
 
     def on_members(self) -> None:
@@ -212,25 +196,12 @@ class Landings:
         self.pump.run()
 
     def _message(self, source: MemberId, message: object) -> None:
-        machine, now = self.machine, self._context.now
-        match message:
-            case msg.SourceManifest():
-                self.feeds.declared(source, message)
-                machine.on_source_manifest(source, message, now)
-            case msg.Begin():
-                machine.on_begin(source, message, now)
-            case msg.Part():
-                self._parts[message.identity, message.rank] = PartBytes.of(message)
-                machine.on_part(source, message, now)
-                self._parts = {key: part for key, part in self._parts.items() if key[0] in machine.landings}
-            case msg.Return():
-                machine.on_return(source, message, now)
-            case msg.Misfit():
-                machine.on_misfit(message)
-            case msg.PullRefused():
-                machine.catchup.on_pull_refused(source, message, now)
-            case _:
-                raise ProtocolError(f"{type(message).__name__} is not for a sink")
+        if isinstance(message, msg.SourceManifest):
+            self.feeds.declared(source, message)
+        elif isinstance(message, msg.Part):
+            self._parts[message.identity, message.rank] = PartBytes.of(message)
+        dispatch.source_to_sink(self.machine, source, message, self._context.now)
+        self._parts = {key: part for key, part in self._parts.items() if key[0] in self.machine.landings}
         self.pump.run()
 
     # Actions.

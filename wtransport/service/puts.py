@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wtransport import _native
 from wtransport.backends.base import RemoteRegion
-from wtransport.errors import ClosedError, InternalError, PeerLostError, ProtocolError, TransportError, WithdrawnError, error_classes
+from wtransport.errors import ClosedError, InternalError, PeerLostError, TransportError, WithdrawnError, error_classes
 from wtransport.memory.snapshot import Snapshot
 from wtransport.recorder.format import Op
 from wtransport.service import local
@@ -20,6 +20,7 @@ from wtransport.service.putrecord import PutRecord
 from wtransport.service.receipts import Receipts
 from wtransport.service.writing import Writing
 from wtransport.session import actions as act
+from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.source import Source
@@ -132,23 +133,8 @@ class Puts:
     # The coordinator's words.
 
     def on_message(self, message: object) -> None:
-        """A message from the coordinator that is for a source."""
-        machine, now = self.machine, self._context.now
-        match message:
-            case msg.PutAdmitted():
-                machine.on_admitted(message, now)
-            case msg.PutKnown():
-                machine.on_known(message, now)
-            case msg.PutRefused():
-                machine.on_refused(message, now)
-            case msg.PutRanks():
-                machine.on_ranks(message)
-            case msg.Overtaken():
-                machine.on_overtaken(message, now)
-            case msg.Withdrawn():
-                machine.on_withdrawn(message, now)
-            case msg.PublicationBegun():
-                machine.on_publication(message.publication, now)
+        """A message from the coordinator."""
+        dispatch.coordinator_to_source(self.machine, message, self._context.now)
         self.pump.run()
 
     def on_members(self) -> None:
@@ -197,34 +183,17 @@ class Puts:
         self.links.send(sink, msg.SourceManifest(feed, rank, size, manifest.digest, manifest.encoded))
 
     def _message(self, sink: MemberId, message: object) -> None:
-        machine, now = self.machine, self._context.now
         match message:
-            case msg.Bound():
-                self.remotes = {key: remote for key, remote in self.remotes.items() if key[0] != sink}
-                machine.on_bound(sink, message, now)
             case msg.Want():
                 self._context.spawn(self._plan(sink, message))
-            case msg.Mismatch():
-                machine.on_mismatch(sink, message, now)
+                return
+            case msg.Bound():
+                self.remotes = {key: remote for key, remote in self.remotes.items() if key[0] != sink}
             case msg.Grant():
                 self.remotes[sink, message.slot] = RemoteRegion.from_wire(message.remote)
-                machine.on_grant(sink, message, now)
-            case msg.Recall():
-                machine.on_recall(sink, message)
-            case msg.Behind():
-                machine.on_behind(sink, message, now)
-            case msg.Installed():
-                machine.on_installed(sink, message, now)
-            case msg.Failed():
-                machine.on_failed(sink, message, now)
-            case msg.Ahead():
-                machine.on_ahead(sink, message, now)
-            case msg.Pull():
-                if self._pull_feed in self._manifests:
-                    self._declare(sink, self._pull_feed, self._manifests[self._pull_feed])
-                machine.on_pull(sink, message, now)
-            case _:
-                raise ProtocolError(f"{type(message).__name__} is not for a source")
+            case msg.Pull() if self._pull_feed in self._manifests:
+                self._declare(sink, self._pull_feed, self._manifests[self._pull_feed])
+        dispatch.sink_to_source(self.machine, sink, message, self._context.now)
         self.pump.run()
 
     async def _plan(self, sink: MemberId, want: msg.Want) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wtransport.session import actions as act
+from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, MemberId
 from wtransport.session.sink import Sink
@@ -136,42 +137,13 @@ class SimSink:
             case Linked():
                 self.ready.add(source)
                 machine.catchup.on_source_ready(source, now)
-            case msg.SourceManifest():
-                machine.on_source_manifest(source, message, now)
-            case msg.Begin():
-                machine.on_begin(source, message, now)
-            case msg.Part():
-                machine.on_part(source, message, now)
-            case msg.Return():
-                machine.on_return(source, message, now)
-            case msg.Misfit():
-                self.machine.on_misfit(message)
-            case msg.PullRefused():
-                machine.catchup.on_pull_refused(source, message, now)
             case _:
-                raise Violation(f"{message} is not for a sink")
+                dispatch.source_to_sink(machine, source, message, now)
         self._member.pump()
 
     def on_coordinator(self, message: object) -> None:
         """The coordinator's word."""
-        machine, now = self.machine, self._member.sim.now
-        match message:
-            case msg.PublicationBegun():
-                machine.on_publication(message.publication, message.rewind, now)
-            case msg.Overtaken():
-                machine.on_overtaken(message, now)
-            case msg.Withdraw():
-                machine.on_withdraw(message, now)
-            case msg.Available():
-                machine.catchup.on_available(message, now)
-            case msg.Unavailable():
-                machine.catchup.on_unavailable(message.identity, now)
-            case msg.Show():
-                machine.shows.on_show(message)
-                machine.advance(now)
-            case msg.Release():
-                machine.shows.on_release(message.identity)
-                machine.advance(now)
+        dispatch.coordinator_to_sink(self.machine, message, self._member.sim.now)
 
     def holdings(self) -> tuple[msg.Holding, ...]:
         """What is declared to a coordinator."""

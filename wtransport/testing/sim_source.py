@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from wtransport.errors import PeerLostError, StaleEpochError, TransportError
 from wtransport.session import actions as act
+from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.outcomes import Delivered
@@ -106,48 +107,19 @@ class SimSource:
                 if self._manifests.get(message.feed) == message.source_digest:
                     self._plans[sink, message.feed] = message.binding
                     machine.on_plan_ready(sink, message.feed, message.binding, message.serial, message.source_digest, now)
-            case msg.Mismatch():
-                machine.on_mismatch(sink, message, now)
             case msg.Grant():
                 assert isinstance(message.remote, Memory)
                 self._remotes[sink, message.slot] = (message.remote, message.generation)
-                machine.on_grant(sink, message, now)
-            case msg.Recall():
-                machine.on_recall(sink, message)
-            case msg.Behind():
-                machine.on_behind(sink, message, now)
-            case msg.Installed():
-                machine.on_installed(sink, message, now)
-            case msg.Failed():
-                machine.on_failed(sink, message, now)
-            case msg.Ahead():
-                machine.on_ahead(sink, message, now)
-            case msg.Pull():
-                if self.feed in self._manifests:
-                    self._declare(sink, self.feed)
-                machine.on_pull(sink, message, now)
+                dispatch.sink_to_source(machine, sink, message, now)
             case _:
-                raise Violation(f"{message} is not for a source")
+                if isinstance(message, msg.Pull) and self.feed in self._manifests:
+                    self._declare(sink, self.feed)
+                dispatch.sink_to_source(machine, sink, message, now)
         self._member.pump()
 
     def on_coordinator(self, message: object) -> None:
         """The coordinator's word."""
-        machine, now = self.machine, self._member.sim.now
-        match message:
-            case msg.PutAdmitted():
-                machine.on_admitted(message, now)
-            case msg.PutKnown():
-                machine.on_known(message, now)
-            case msg.PutRefused():
-                machine.on_refused(message, now)
-            case msg.PutRanks():
-                machine.on_ranks(message)
-            case msg.Overtaken():
-                machine.on_overtaken(message, now)
-            case msg.Withdrawn():
-                machine.on_withdrawn(message, now)
-            case msg.PublicationBegun():
-                machine.on_publication(message.publication, now)
+        dispatch.coordinator_to_source(self.machine, message, self._member.sim.now)
 
     def carry_out(self, action: object) -> None:
         """Carry one action out."""

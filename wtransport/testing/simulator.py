@@ -10,6 +10,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from wtransport.session import actions as act
+from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.coordinator import Coordinator
 from wtransport.session.membership import Profile
@@ -247,44 +248,11 @@ class Simulator:
             return
         if self._channels.get(incarnation) is not link:
             return
-        match message:
-            case Gone():
-                del self._channels[incarnation]
-                machine.on_lost(incarnation, "lost", message.cause, now)
-            case msg.Leave():
-                machine.on_leave(incarnation, message, now)
-            case msg.TermRefused():
-                machine.on_term_refused(message)
-            case msg.Redeclare():
-                machine.on_redeclare(incarnation, message, now)
-            case msg.PutRequest():
-                machine.on_put(incarnation, message, now)
-            case msg.PutSettled():
-                machine.on_put_settled(incarnation, message, now)
-            case msg.PutFailed():
-                machine.on_put_failed(message, now)
-            case msg.WithdrawRequest():
-                machine.on_withdraw_request(message, now)
-            case msg.HoldingEnded():
-                machine.on_holding_ended(incarnation, message)
-            case msg.Bound():
-                machine.on_bound(incarnation, message, now)
-            case msg.Installed():
-                machine.on_installed(incarnation, message, now)
-            case msg.Dropped():
-                machine.on_dropped(incarnation, message, now)
-            case msg.Behind():
-                machine.on_behind(incarnation, message)
-            case msg.Superseded():
-                machine.on_superseded(incarnation, message)
-            case msg.Ready():
-                machine.on_ready(incarnation, message)
-            case msg.ShowTaken():
-                machine.on_show_taken(incarnation, message)
-            case msg.SteerRequest():
-                machine.steer(incarnation, message, now)
-            case _:
-                raise Violation(f"{message} is not for the coordinator")
+        if isinstance(message, Gone):
+            del self._channels[incarnation]
+            machine.on_lost(incarnation, "lost", message.cause, now)
+        else:
+            dispatch.member_to_coordinator(machine, incarnation, message, now)
 
     # The rules.
 
