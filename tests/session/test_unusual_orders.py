@@ -214,3 +214,27 @@ def test_a_replacement_is_shown_what_the_survivors_hold_unshown() -> None:
     job.sim.settle()
     assert held(replacement) == 2
     assert shown(replacement)[-1:] == shown(survivor)[-1:] == [2]
+
+
+def test_an_exclusion_outlives_the_coordinator_that_was_told() -> None:
+    machine = coordinator()
+    machine.on_join(join("t0", "trainer", term=Term(3, "x"), excluded=("out",)), b"", 0.0)
+    machine.out.clear()
+    machine.on_join(join("out"), b"", 1.0)
+    ((_, refused),) = sent(machine, msg.Refused)
+    assert isinstance(refused, msg.Refused)
+    assert (refused.code, refused.redraw) == ("fenced", True)
+    assert "excluded before the coordinator restarted" in refused.message
+
+
+def test_a_coordinator_whose_term_is_refused_takes_a_higher_one() -> None:
+    machine = coordinator()
+    machine.on_join(join("t0", "trainer"), b"", 0.0)
+    machine.on_join(join("g1"), b"", 0.0)
+    machine.out.clear()
+    machine.on_term_refused(msg.TermRefused(Term(7, "another")))
+    assert machine.term == Term(8, "c")
+    assert {to: message for to, message in sent(machine, msg.NewTerm)} == {
+        MemberId("t0"): msg.NewTerm(Term(8, "c")),
+        MemberId("g1"): msg.NewTerm(Term(8, "c")),
+    }

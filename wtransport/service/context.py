@@ -35,8 +35,9 @@ class Context:
         facts: This process's host.
         requested: The user's choice of backend, or ``auto``.
         recorder: The flight recorder; None if its file could not be made.
+        budget: Counts the memory mapped.
         send: Sends a message to the coordinator; False while there is none.
-        report: Reports a bug in a callback.
+        tasks: What runs on the service's loop; waited for when it ends.
     """
 
     config: TransportConfig

@@ -62,7 +62,7 @@ class Put:
     """One version of this source: under way, or held for those who come later.
 
     Attributes:
-        kind: What it is held as once settled: ``reference``, ``snapshot``, ``slot``, or ``none``.
+        kind: What it is held as once settled: ``reference``, ``snapshot``, ``slot``; ``none`` if that cannot be (``verify="off"``).
         manifest: Digest of the source manifest it follows.
         parts: In how many trainers' parts the version was put.
         withdrawing: Cancelled by its user; the coordinator's word decides whether it stands (P3).

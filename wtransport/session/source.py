@@ -298,14 +298,15 @@ class Source(DeliveryBook):
         elif put.state is PutState.FINISHING and put.identity is not None:
             put.digest = digest
             put.state = PutState.HELD
-            kind = put.kind if digest is not None or put.kind == "snapshot" else "none"
-            holding = msg.Holding(put.identity, kind, (self.rank,), self.world_size, digest or 0) if kind != "none" else None
+            if digest is None and put.kind != "snapshot":
+                put.kind = "none"
+            holding = msg.Holding(put.identity, put.kind, (self.rank,), self.world_size, digest or 0) if put.kind != "none" else None
             self.out.append(act.Send(COORDINATOR, msg.PutSettled(put.identity, self.rank, holding)))
             self.out.append(act.PutDone(number, dict(put.outcomes), noop=False))
             for other in list(self.puts.values()):
                 if other is not put and other.state is PutState.HELD and other.kind != "slot":
                     self._end_hold(other, now)
-            if kind == "none":
+            if put.kind == "none":
                 self._end_hold(put, now)
 
     # Time.
