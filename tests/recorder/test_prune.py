@@ -13,7 +13,7 @@ import pytest
 from wtransport.recorder import prune as prune_module
 from wtransport.recorder.format import HEADER, HEADER_NBYTES
 from wtransport.recorder.process import ProcessIdentity
-from wtransport.recorder.prune import KEPT_RINGS, prune
+from wtransport.recorder.prune import KEPT_RINGS, prune, prune_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,3 +99,22 @@ def test_any_name_becomes_a_file_in_the_folder(open_recorder: Open, tmp_path: Pa
     recorder = open_recorder(name, job=name, num_records=1)
     assert recorder.path.resolve().parent.parent == tmp_path.resolve()
     assert not recorder.path.name.startswith(".")
+
+
+def test_folders_of_the_oldest_jobs_go_once_nobody_is_left_in_them(open_recorder: Open) -> None:
+    recorders = [open_recorder(f"member-{i}", job=f"job-{i}", num_records=1) for i in range(5)]
+    state = recorders[0].path.parent.parent
+    for i, recorder in enumerate(recorders):
+        os.utime(recorder.path.parent, (1000 + i, 1000 + i))
+    for recorder in recorders[1:]:
+        recorder.close()
+        os.utime(recorder.path.parent, (1000 + recorders.index(recorder), 1000 + recorders.index(recorder)))
+    (recorders[1].path.parent / "notes.txt").write_text("mine")
+    (state / "secret").write_text("kept")
+    os.utime(recorders[1].path.parent, (1001, 1001))
+    assert prune_jobs(state, kept=2) == 1
+    left = {path.name for path in state.iterdir()}
+    assert left == {"secret", *(recorders[i].path.parent.name for i in (0, 1, 3, 4))}
+    assert recorders[0].path.exists()
+    assert {path.name for path in recorders[1].path.parent.iterdir()} == {"notes.txt"}
+    assert prune_jobs(state / "missing") == 0

@@ -1,4 +1,4 @@
-"""Keeps a job's folder small: rings of dead processes go, but for the newest."""
+"""Keeps flight rings few: those of dead processes go, but for the newest of a job, and of jobs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEPT_RINGS: Final = 64
+KEPT_JOBS: Final = 64
 
 
 def prune(folder: Path, kept: int = KEPT_RINGS) -> int:
@@ -31,5 +32,29 @@ def prune(folder: Path, kept: int = KEPT_RINGS) -> int:
     for _, path in sorted(dead)[: max(0, len(dead) - kept)]:
         with contextlib.suppress(OSError):
             path.unlink()
+            removed += 1
+    return removed
+
+
+def prune_jobs(state: Path, kept: int = KEPT_JOBS) -> int:
+    """Remove the folders of jobs in *state* of which every process is known to be gone, except those of the *kept* newest jobs.
+
+    Nothing but rings is removed: a folder that holds anything else stays. Never raises.
+
+    Returns:
+        How many were removed.
+    """
+    folders: list[tuple[float, Path]] = []
+    with contextlib.suppress(OSError):
+        for path in state.iterdir():
+            with contextlib.suppress(OSError):
+                if path.is_dir():
+                    folders.append((path.stat().st_mtime, path))
+    removed = 0
+    for _, path in sorted(folders)[: max(0, len(folders) - kept)]:
+        if not prune(path, kept=0):
+            continue  # no job's, or one that somebody is still in
+        with contextlib.suppress(OSError):
+            path.rmdir()
             removed += 1
     return removed

@@ -21,7 +21,7 @@ from wtransport.recorder.format import (
     RingMeta,
 )
 from wtransport.recorder.process import ProcessIdentity, library_version
-from wtransport.recorder.prune import prune
+from wtransport.recorder.prune import prune, prune_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,6 +106,7 @@ class FlightRecorder:
                 hint="free space there, or name another folder with recorder_dir",
             ) from error
         prune(path.parent)
+        prune_jobs(path.parent.parent)
         return cls(ring, path, num_records)
 
     def begin(
