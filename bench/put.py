@@ -167,8 +167,10 @@ def run(total_gib: float, rounds: int, threads: int) -> list[Figure]:
     figures += _first(run_case(case, None, weights), size)
     for streams in (2, 4):
         sockets = RawSockets(workload.nbytes(weights), streams)
-        case = Case(f"tcp put, {streams} streams, {size}", "tcp", total, rounds + _WARMUP, {"streams": streams, "copy_threads": threads})
-        figures.append(_against(case.name, run_case(case, sockets, weights), 0.95, f"raw sockets, {streams} streams"))
+        for verify in ("off", "wire"):
+            settings = {"streams": streams, "copy_threads": threads, "verify": verify}
+            case = Case(f"tcp put, {streams} streams, verify={verify}, {size}", "tcp", total, rounds + _WARMUP, settings)
+            figures.append(_against(case.name, run_case(case, sockets, weights), 0.95, f"raw sockets, {streams} streams"))
         sockets.close()
     return figures
 

@@ -143,7 +143,7 @@ def check_pidfd() -> Check:
     except OSError as error:
         hint = "a dead member on this host is found by its silence only; pidfds need Linux 5.3"
         return Check.warning("pidfd", f"pidfd_open: {error.strerror}", hint)
-    return Check.ok("pidfd", "the death of a process is seen at once")
+    return Check.ok("pidfd", "the end of a process is seen, also while a child holds its sockets")
 
 
 def interfaces() -> dict[str, list[str]]:

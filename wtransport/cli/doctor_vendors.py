@@ -38,6 +38,10 @@ def installed(distributions: Sequence[str]) -> dict[str, str]:
     return found
 
 
+# As long as no backend of these names is registered.
+_NO_BACKEND: Final = "nothing is missing: no backend of this release uses it"
+
+
 def check_nccl(loaded: Sequence[Path]) -> list[Check]:
     """The NCCL torch has loaded, else a system's or a wheel's; two wheels at once are a known trap."""
     wheels = installed(NCCL_WHEELS)
@@ -51,8 +55,7 @@ def check_nccl(loaded: Sequence[Path]) -> list[Check]:
     elif system := ctypes.util.find_library("nccl"):
         check = Check.ok("nccl", f"system: {system}")
     else:
-        hint = "pip install wtransport[nccl-cu12] or wtransport[nccl-cu13], as torch's CUDA"
-        return [Check.unavailable("nccl", "no libnccl found", hint)]
+        return [Check.unavailable("nccl", "no libnccl found", _NO_BACKEND)]
     if len(wheels) > 1:
         hint = "keep the one torch requires: both side by side break `import torch`"
         return [check, Check.warning("nccl wheels", listed, hint)]
@@ -73,7 +76,7 @@ def check_ucx(loaded: Sequence[Path]) -> list[Check]:
         if library is None:
             return [Check.unavailable("ucx", f"{name} {version} holds no libucp", f"reinstall {name}")]
         return [Check.ok("ucx", f"wheel: {name} {version}, {library}")]
-    return [Check.unavailable("ucx", "no libucp found", "pip install wtransport[ucx]")]
+    return [Check.unavailable("ucx", "no libucp found", _NO_BACKEND)]
 
 
 def _wheel_library(package: str, pattern: str) -> Path | None:
