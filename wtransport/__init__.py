@@ -18,7 +18,9 @@ from wtransport.errors import (
     ManifestMismatchError,
     PeerLostError,
     ProtocolError,
+    RegistrationError,
     SourceChangedError,
+    StaleEpochError,
     TransportError,
     UnavailableError,
     UnsupportedError,
@@ -51,7 +53,9 @@ __all__ = [
     "ProtocolError",
     "PutHandle",
     "Receipt",
+    "RegistrationError",
     "SourceChangedError",
+    "StaleEpochError",
     "Transport",
     "TransportConfig",
     "TransportError",
@@ -66,6 +70,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from wtransport.recorder.process import library_version
+
+        return library_version()
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

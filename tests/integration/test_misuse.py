@@ -170,3 +170,14 @@ def test_a_transport_that_is_never_closed_is_one_warning(run_python: Callable[..
     assert done.returncode == 0
     assert "nanobind" not in done.stderr, done.stderr
     assert done.stderr.count("was never closed") == 1, done.stderr
+
+
+async def test_memory_that_cannot_be_had_is_said_at_bind(job: Callable[..., Any]) -> None:
+    """A generator that wants more than the machine can map goes on without a binding."""
+    trainer, generator = await job("trainer"), await job("generator", name="gen")
+    huge = torch.zeros(1).expand(1 << 57)
+    with pytest.raises(wtransport.RegistrationError, match="cannot be mapped"):
+        await generator.bind({"a": huge})
+    await generator.bind(weights(0))
+    await linked(trainer)
+    assert (await trainer.put(weights(1), 1)).delivered == ("gen",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from importlib import metadata
 
 import pytest
 
@@ -35,3 +36,7 @@ def test_public_name_is_documented(name: str) -> None:
 
 def test_typing_marker_ships() -> None:
     assert (ROOT / "wtransport" / "py.typed").is_file()
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert wtransport.__version__ == metadata.version("wtransport")
