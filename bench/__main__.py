@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,11 +31,13 @@ def put(
     threads: Annotated[int, typer.Option(min=1, help="Copy threads of the put and of its limit.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Puts over shm and tcp, their first round, their costs, and the latency of 4 KiB."""
+    """SourceDriver over shm and tcp, their first round, their costs, and the latency of 4 KiB."""
     torch.set_num_threads(1)
-    figures = put_bench.latency(300)
-    for size in gib:
-        figures += put_bench.run(size, rounds, threads)
+    said = Console(stderr=True, width=160, highlight=False)
+    figures: list[Figure] = []
+    for figure in itertools.chain(put_bench.latency(300), *(put_bench.run(size, rounds, threads) for size in gib)):
+        said.print(f"{figure.name}: {_value(figure)} {_ratio(figure)}", style="dim")
+        figures.append(figure)
     if as_json:
         print(json.dumps(put_bench.as_json(figures), indent=2))
     else:
@@ -47,10 +50,17 @@ def _table(figures: list[Figure]) -> Table:
     table = Table("figure", "value", "ratio", "min..max", "target", "met", "n")
     for item in figures:
         spread = f"{item.spread[0]:.2f}..{item.spread[1]:.2f}" if item.spread else ""
-        ratio = f"{item.ratio:.2f}" if item.ratio is not None else ""
         met = "" if item.met is None else ("yes" if item.met else "NO")
-        table.add_row(item.name, f"{item.value:.2f} {item.unit}", ratio, spread, item.target, met, str(item.rounds or ""))
+        table.add_row(item.name, _value(item), _ratio(item), spread, item.target, met, str(item.rounds or ""))
     return table
+
+
+def _value(item: Figure) -> str:
+    return f"{item.value:.2f} {item.unit}"
+
+
+def _ratio(item: Figure) -> str:
+    return f"{item.ratio:.3f}" if item.ratio is not None else ""
 
 
 if __name__ == "__main__":

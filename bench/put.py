@@ -18,10 +18,11 @@ from bench.sides import Case, generator
 from bench.stats import Lag, median, peak_rss_nbytes, settle_garbage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from multiprocessing.connection import Connection
 
 _WARMUP = 1
-# Puts whose costs are measured, and puts to each binding where first puts are.
+# SourceDriver whose costs are measured, and puts to each binding where first puts are.
 _COSTED = 8
 _BIND_EVERY = 3
 # Between a bind and the put after it: training goes on meanwhile, in any job.
@@ -141,9 +142,8 @@ async def _settled(case: Case) -> None:
     await asyncio.sleep(0.05 if case.total_nbytes else 0.002)
 
 
-def run(total_gib: float, rounds: int, threads: int) -> list[Figure]:
-    """Every figure of the report for one size."""
-    figures: list[Figure] = []
+def run(total_gib: float, rounds: int, threads: int) -> Iterator[Figure]:
+    """Every figure of the report for one size, as it is measured."""
     total = int(total_gib * (1 << 30))
     weights = workload.weights(total)
     size = f"{total_gib:g} GiB"
@@ -151,40 +151,38 @@ def run(total_gib: float, rounds: int, threads: int) -> list[Figure]:
     for verify, target in (("off", 0.95), ("wire", 0.80), ("full", 0.45)):
         case = Case(f"shm put, verify={verify}, {size}", "shm", total, rounds + _WARMUP, {"copy_threads": threads, "verify": verify})
         outcome = run_case(case, copy, weights)
-        figures.append(_against(case.name, outcome, target, f"raw copy, {threads} threads"))
+        yield _against(case.name, outcome, target, f"raw copy, {threads} threads")
         if verify == "full":
-            figures.append(_against_passes(outcome, copy, size))
+            yield _against_passes(outcome, copy, size)
     default = wtransport.TransportConfig().copy_threads
     case = Case(f"shm put, verify=wire, {size}, default copy_threads={default}", "shm", total, rounds + _WARMUP)
-    figures.append(_against(case.name, run_case(case, copy, weights), None, f"raw copy, {threads} threads"))
+    yield _against(case.name, run_case(case, copy, weights), None, f"raw copy, {threads} threads")
     bare = asyncio.run(_bare_lag_ms(copy))
-    figures.append(Figure(f"loop lag beside raw copies alone, p99.9, {size}", bare, "ms", None, None, "", None, _COSTED))
+    yield Figure(f"loop lag beside raw copies alone, p99.9, {size}", bare, "ms", None, None, "", None, _COSTED)
     copy.close()
     # The limit's own copies would be in the way of the generator's event loop: costs are measured without them.
     case = Case("costs", "shm", total, _COSTED, {"copy_threads": threads})
-    figures += _costs(run_case(case, None, weights), size, total)
+    yield from _costs(run_case(case, None, weights), size, total)
     case = Case("first puts", "shm", total, _BIND_EVERY * rounds, {"copy_threads": threads}, _BIND_EVERY)
-    figures += _first(run_case(case, None, weights), size)
+    yield from _first(run_case(case, None, weights), size)
     for streams in (2, 4):
         sockets = RawSockets(workload.nbytes(weights), streams)
         for verify in ("off", "wire"):
             settings = {"streams": streams, "copy_threads": threads, "verify": verify}
             case = Case(f"tcp put, {streams} streams, verify={verify}, {size}", "tcp", total, rounds + _WARMUP, settings)
-            figures.append(_against(case.name, run_case(case, sockets, weights), 0.95, f"raw sockets, {streams} streams"))
+            yield _against(case.name, run_case(case, sockets, weights), 0.95, f"raw sockets, {streams} streams")
         sockets.close()
-    return figures
 
 
-def latency(rounds: int) -> list[Figure]:
+def latency(rounds: int) -> Iterator[Figure]:
     """4 KiB over shared memory, from ``put`` to ``updates()`` yielding in the other process, beside a bare TCP round trip."""
     case = Case("4 KiB over shm", "shm", 0, rounds)
     outcome = run_case(case, None, case.weights())
     bare = round_trip_us()
     yielded = median(outcome.latencies_us)
-    figures = [Figure("4 KiB over shm: put to yield, p50", yielded, "us", bare / yielded, None, "", None, len(outcome.latencies_us))]
-    figures.append(Figure("4 KiB over shm: put to receipt, p50", median(outcome.measured) * 1e6, "us", None, None, "", None, rounds))
-    figures.append(Figure("4 KiB bare loopback TCP round trip, p50", bare, "us", 1.0, None, "", None, 2000))
-    return figures
+    yield Figure("4 KiB over shm: put to yield, p50", yielded, "us", bare / yielded, None, "", None, len(outcome.latencies_us))
+    yield Figure("4 KiB over shm: put to receipt, p50", median(outcome.measured) * 1e6, "us", None, None, "", None, rounds)
+    yield Figure("4 KiB bare loopback TCP round trip, p50", bare, "us", 1.0, None, "", None, 2000)
 
 
 def as_json(figures: list[Figure]) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ import os
 import typing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from wtransport.errors import ConfigError
 
@@ -113,6 +113,9 @@ class TransportConfig:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
+_BOOLS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
 def _check_type(name: str, value: object, hint: object) -> None:
     allowed = typing.get_args(hint) or (hint,)
     if typing.get_origin(hint) is Literal:
@@ -120,12 +123,17 @@ def _check_type(name: str, value: object, hint: object) -> None:
     kinds = tuple(kind for kind in allowed if isinstance(kind, type))
     if float in kinds:
         kinds = (*kinds, int)
-    if isinstance(value, bool) or not isinstance(value, kinds):
+    if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         names = " or ".join(kind.__name__.replace("NoneType", "None") for kind in allowed if isinstance(kind, type))
         raise ConfigError(f"{name} must be {names}, not {value!r}")
 
 
 def _parse(key: str, text: str, hint: object) -> object:
+    """A setting's text as its annotation's type: bool, int, float, Path or str (also ``| None``), or one of a Literal's words."""
+    if hint is bool or bool in typing.get_args(hint):
+        if text.lower() not in _BOOLS:
+            raise ConfigError(f"{key}={text!r} is none of {', '.join(_BOOLS)}")
+        return _BOOLS[text.lower()]
     for kind in (int, float, Path):
         if hint is kind or kind in typing.get_args(hint):
             try:

@@ -24,15 +24,15 @@ from wtransport.service.member import MemberService
 from wtransport.service.putrecord import PutRecord
 from wtransport.service.thread import ServiceThread
 from wtransport.session.membership import Profile
-from wtransport.update import Update
+from wtransport.taking import take
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from types import TracebackType
 
-    from wtransport.service.reading import Lease
     from wtransport.session.messages import EventNotice
     from wtransport.session.outcomes import Receipt
+    from wtransport.update import Update
 
 Role = Literal["trainer", "generator"]
 T = TypeVar("T")
@@ -217,7 +217,7 @@ class Transport:
         started = concurrent.futures.Future[PutRecord]()
         done: concurrent.futures.Future[Receipt] = concurrent.futures.Future()
         free: concurrent.futures.Future[None] = concurrent.futures.Future()
-        starting = thread.submit(service.puts.put(seen, number, snapshot=snapshot, nowait=True, rewind=rewind))
+        starting = thread.submit(service.source.put(seen, number, snapshot=snapshot, nowait=True, rewind=rewind))
 
         def begun(future: concurrent.futures.Future[PutRecord]) -> None:
             error = future.exception()
@@ -297,7 +297,7 @@ class Transport:
         return await self._run(self._on_service(describe_members))
 
     def events(self) -> AsyncIterator[EventNotice]:
-        """Yield what happens in the job from now on (joined, left, lost, stalled, excluded, admitted, unavailable...)."""
+        """Yield what happens in the job from now on; the kinds of events are listed in the README."""
         return self._events.follow()
 
     async def exclude(self, name: str, reason: str) -> None:
@@ -324,40 +324,21 @@ class Transport:
         if self.profile.role != "trainer":
             raise UnsupportedError("only trainers put")
         number = version_number(version)
-        return await service.puts.put(self._inspector.look(weights), number, snapshot=snapshot, nowait=nowait, rewind=rewind)
+        return await service.source.put(self._inspector.look(weights), number, snapshot=snapshot, nowait=nowait, rewind=rewind)
 
     def _withdraw(self, record: PutRecord) -> None:
         if self._thread is not None and self._service is not None:
-            self._thread.post(self._service.puts.withdraw, record.number)
+            self._thread.post(self._service.source.withdraw, record.number)
 
     async def _landing(self, method: str, *args: Any) -> Any:
         _, service = self._serving()
-        if service.landings is None:
+        if service.sink is None:
             raise UnsupportedError("only generators bind and get")
-        return await getattr(service.landings, method)(*args)
+        return await getattr(service.sink, method)(*args)
 
     async def _take(self, method: str, *args: Any) -> Update:
-        """Wait for a lease; one that is made as the wait is cancelled is given back, since nobody would ever release it."""
-        given_up = threading.Event()
-        waiting: list[asyncio.Task[Any] | None] = []
-
-        async def wait() -> Lease:
-            waiting.append(asyncio.current_task())
-            if given_up.is_set():
-                raise asyncio.CancelledError
-            lease: Lease = await self._landing(method, *args)
-            return lease
-
-        future = self._submit(wait())
-        try:
-            lease = await asyncio.shield(asyncio.wrap_future(future))
-        except asyncio.CancelledError:
-            given_up.set()
-            future.add_done_callback(_give_back)
-            if self._thread is not None:
-                self._thread.post(lambda: [task.cancel() for task in waiting if task is not None])
-            raise
-        return Update(lease.identity, lease.seq, lease.tensors, lease.release)
+        thread, _ = self._serving()
+        return await take(thread, lambda: self._landing(method, *args))
 
     async def _on_service(self, describe: Any) -> Any:
         return describe(self._serving()[1])
@@ -393,8 +374,3 @@ def _tell(failed: weakref.WeakMethod[Any], error: TransportError) -> None:
     method = failed()
     if method is not None:
         method(error)
-
-
-def _give_back(future: concurrent.futures.Future[Lease]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        future.result().release()

@@ -10,6 +10,7 @@ from wtransport.backends.registry import BUILT_IN, GROUP, BackendRegistry
 from wtransport.backends.tcp import TcpBackend
 from wtransport.config import TransportConfig
 from wtransport.errors import ConfigError, UnsupportedError
+from wtransport.recorder.format import FlightBackend
 from wtransport.testing.conformance_pair import open_driver
 
 if TYPE_CHECKING:
@@ -100,3 +101,7 @@ def test_nothing_is_imported_before_it_is_asked_for(run_python: Callable[..., Ou
     assert ended.returncode == 0, ended.stderr
     for name in BUILT_IN:
         assert f"wtransport.backends.{name}" not in ended.stdout
+
+
+def test_the_flight_recorder_knows_every_backend_built_in() -> None:
+    assert {name.upper() for name in BUILT_IN} <= set(FlightBackend.__members__)

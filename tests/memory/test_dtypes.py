@@ -7,7 +7,7 @@ import torch
 
 from tests.memory.native import filled, raw, take
 from wtransport.memory.budget import MemoryBudget
-from wtransport.memory.landing import LandingSlot
+from wtransport.memory.landing_slot import LandingSlot
 from wtransport.memory.refusal import dtype_name
 from wtransport.memory.tensors import inspect
 from wtransport.weights.box import Box

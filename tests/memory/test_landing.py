@@ -13,7 +13,7 @@ from tests.memory.native import filled, finish
 from wtransport._native import DIGEST, LocalRegion, SharedRegion
 from wtransport.errors import ClosedError, RegistrationError
 from wtransport.memory.budget import MemoryBudget
-from wtransport.memory.landing import LandingSlot
+from wtransport.memory.landing_slot import LandingSlot
 from wtransport.memory.tensors import inspect
 from wtransport.weights.assign import assign
 from wtransport.weights.box import Box

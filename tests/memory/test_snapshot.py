@@ -7,7 +7,7 @@ from tests.memory.native import finish, take
 from wtransport._native import DIGEST, Engine
 from wtransport.errors import ClosedError
 from wtransport.memory.budget import MemoryBudget
-from wtransport.memory.landing import LandingSlot
+from wtransport.memory.landing_slot import LandingSlot
 from wtransport.memory.snapshot import Snapshot
 from wtransport.memory.tensors import inspect
 from wtransport.weights.assign import assign

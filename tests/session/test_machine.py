@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INDEX = st.integers(0, 7)
 # More of them, and other ones, are for whoever changes the session: the seed is fixed, so that a run can be repeated.
-EXAMPLES = int(os.environ.get("WTRANSPORT_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("SESSION_EXAMPLES", "60"))
 
 
 class Job(RuleBasedStateMachine):

@@ -15,7 +15,7 @@ from rich.text import Text
 from wtransport.cli.doctor_checks import TRUSTED_NETWORK, run_checks
 
 if TYPE_CHECKING:
-    from wtransport.cli.check import Check
+    from wtransport.cli.doctor_check import Check
 
 app = typer.Typer(add_completion=False)
 

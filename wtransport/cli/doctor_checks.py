@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wtransport.cli import doctor_host, doctor_vendors
-from wtransport.cli.check import Check
+from wtransport.cli.doctor_check import Check
 from wtransport.config import TransportConfig, secret_path, state_dir
 from wtransport.errors import ConfigError
 

@@ -13,7 +13,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from wtransport.cli.check import Check
+from wtransport.cli.doctor_check import Check
 
 _MIB: Final = 1 << 20
 _SIOCGIFADDR: Final = 0x8915

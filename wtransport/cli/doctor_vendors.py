@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wtransport.cli.check import Check
+from wtransport.cli.doctor_check import Check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

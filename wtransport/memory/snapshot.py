@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wtransport.errors import ClosedError
-from wtransport.memory.landing import map_region
+from wtransport.memory.landing_slot import map_region
 from wtransport.weights.assign import Assignment
 from wtransport.weights.layout import SlotLayout
 from wtransport.weights.plan import make_plan

@@ -52,10 +52,10 @@ def describe_links(service: MemberService) -> tuple[LinkInfo, ...]:
     """The links that are up."""
     links = [
         LinkInfo(link.name, "to", link.backend, "chosen by the sink", ())
-        for link in service.puts.links.links.values()
+        for link in service.source.links.links.values()
         if link.endpoint is not None
     ]
-    for up in service.landings.links.links.values() if service.landings is not None else ():
+    for up in service.sink.links.links.values() if service.sink is not None else ():
         if up.ready and up.choice is not None:
             links.append(LinkInfo(up.record.name, "from", up.choice.backend, up.choice.reason, up.choice.rejected))
     return tuple(links)

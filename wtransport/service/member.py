@@ -25,8 +25,8 @@ from wtransport.recorder.ring import FlightRecorder
 from wtransport.service.client import ClientCalls, CoordinatorClient
 from wtransport.service.context import Context
 from wtransport.service.coordinator_host import CoordinatorHost
-from wtransport.service.landings import LandingCalls, Landings
-from wtransport.service.puts import Puts
+from wtransport.service.sink_driver import SinkCalls, SinkDriver
+from wtransport.service.source_driver import SourceDriver
 from wtransport.session import messages as msg
 from wtransport.session.identity import MemberId
 from wtransport.session.membership import Membership, Profile
@@ -34,7 +34,20 @@ from wtransport.session.membership import Membership, Profile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_EVENT_OPS = {"joined": Op.JOIN, "left": Op.LEAVE, "lost": Op.LOST, "excluded": Op.EXCLUDED}
+_EVENT_OPS = {
+    "joined": Op.JOIN,
+    "left": Op.LEAVE,
+    "lost": Op.LOST,
+    "excluded": Op.EXCLUDED,
+    "admitted": Op.ADMITTED,
+    "fenced": Op.FENCED,
+    "stalled": Op.STALLED,
+    "going on": Op.RESUMED,
+    "behind": Op.BEHIND,
+    "withdrawn": Op.WITHDRAW,
+    "unavailable": Op.UNAVAILABLE,
+    "publication": Op.PUBLICATION,
+}
 
 
 class MemberService:
@@ -78,8 +91,8 @@ class MemberService:
         self._steers = itertools.count(1)
         self._urls: tuple[str, ...] = ()
         self.context: Context
-        self.puts: Puts
-        self.landings: Landings | None = None
+        self.source: SourceDriver
+        self.sink: SinkDriver | None = None
 
     async def start(self) -> None:
         """Open everything and be admitted.
@@ -114,9 +127,9 @@ class MemberService:
             self._host = await self._open_coordinator(secret)
         for name, backend in backends.items():
             listeners[name] = await backend.listen(host)
-        self.puts = Puts(self.context, self._on_event)
+        self.source = SourceDriver(self.context, self._on_event)
         if self._profile.role == "generator":
-            self.landings = Landings(self.context, LandingCalls(self.puts.hold, self.puts.release, self._post, self._on_event))
+            self.sink = SinkDriver(self.context, SinkCalls(self.source.hold, self.source.release, self._post, self._on_event))
         self._listener = Listener(secret=secret)
         limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
         codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
@@ -134,10 +147,10 @@ class MemberService:
         for future in self._steering.values():
             if not future.done():
                 future.set_exception(ClosedError("the transport was closed before the coordinator answered"))
-        if self.landings is not None:
-            await self.landings.close()
-        if hasattr(self, "puts"):
-            await self.puts.close()
+        if self.sink is not None:
+            await self.sink.close()
+        if hasattr(self, "source"):
+            await self.source.close()
         if self._client is not None:
             await self._client.close(reason)
         if self._host is not None:
@@ -216,14 +229,14 @@ class MemberService:
         return self._client is not None and self._client.send(message)
 
     def _opened(self, channel: Channel) -> None:
-        self.puts.links.opened(channel)
+        self.source.links.opened(channel)
 
     def _join(self) -> msg.Join:
         membership = self.context.membership
-        binding, seq, shown, held = 0, 0, None, self.puts.machine.holdings()
-        if self.landings is not None:
-            shows = self.landings.machine.shows
-            binding, seq, shown, held = self.landings.machine.binding, shows.seq, shows.shown, self.landings.holdings()
+        binding, seq, shown, held = 0, 0, None, self.source.machine.holdings()
+        if self.sink is not None:
+            shows = self.sink.machine.shows
+            binding, seq, shown, held = self.sink.machine.binding, shows.seq, shows.shown, self.sink.holdings()
         return membership.join(self._urls, held, binding, seq, shown)
 
     def _welcomed(self, message: msg.Welcome) -> bool:
@@ -234,21 +247,21 @@ class MemberService:
         return True
 
     def _after_welcome(self) -> None:
-        self.puts.machine.on_rejoined()
-        self.puts.pump.run()
-        if self.landings is not None and self.landings.machine.binding:
-            self._send(msg.Bound(self.landings.machine.binding))
-            for holding in self.landings.holdings():
-                self._send(msg.Installed(holding.identity, self.landings.machine.binding, holding))
+        self.source.machine.on_rejoined()
+        self.source.pump.run()
+        if self.sink is not None and self.sink.machine.binding:
+            self._send(msg.Bound(self.sink.machine.binding))
+            for holding in self.sink.holdings():
+                self._send(msg.Installed(holding.identity, self.sink.machine.binding, holding))
 
     def _message(self, message: object) -> None:
         membership = self.context.membership
         match message:
             case msg.View():
                 membership.on_view(message)
-                self.puts.on_members()
-                if self.landings is not None:
-                    self.landings.on_members()
+                self.source.on_members()
+                if self.sink is not None:
+                    self.sink.on_members()
             case msg.NewTerm():
                 if membership.on_term(message.term):
                     join = self._join()
@@ -267,9 +280,9 @@ class MemberService:
             case msg.PublicationBegun() if not membership.on_publication(message):
                 return
             case _:
-                self.puts.on_message(message)
-                if self.landings is not None:
-                    self.landings.on_message(message)
+                self.source.on_message(message)
+                if self.sink is not None:
+                    self.sink.on_message(message)
 
     def _coordinator_lost(self, error: TransportError) -> None:
         self._on_event(msg.EventNotice("coordinator lost", "", None, str(error)))
@@ -277,15 +290,15 @@ class MemberService:
     def _redraw(self, why: str) -> None:
         """P5: endpoints and grants of the old incarnation are dropped before a new one is drawn."""
         error = FencedError(f"this member was lost or excluded: {why}")
-        self.puts.links.drop_all(error)
-        if self.landings is not None:
-            self.landings.links.drop_all(error)
+        self.source.links.drop_all(error)
+        if self.sink is not None:
+            self.sink.links.drop_all(error)
         self.context.membership.redraw()
 
     def _failed(self, error: TransportError) -> None:
         self._redraw(error.message)
-        self.puts.machine.on_expelled(error, self.context.now)
-        self.puts.pump.run()
-        if self.landings is not None:
-            self.landings.reading.fail(error)
+        self.source.machine.on_expelled(error, self.context.now)
+        self.source.pump.run()
+        if self.sink is not None:
+            self.sink.reading.fail(error)
         self._on_failed(error)

@@ -14,7 +14,7 @@ from wtransport.errors import ClosedError, DeadlineError, TransportError, Weight
 from wtransport.session.identity import Identity
 
 if TYPE_CHECKING:
-    from wtransport.memory.landing import LandingSlot
+    from wtransport.memory.landing_slot import LandingSlot
     from wtransport.service.context import Context
     from wtransport.service.pump import Pump
     from wtransport.session import actions as act

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wtransport.service.context import Context
     from wtransport.service.plans import Digests, SinkPlan
     from wtransport.service.putrecord import PutRecord
-    from wtransport.service.puts import Puts
+    from wtransport.service.source_driver import SourceDriver
     from wtransport.session import actions as act
 
 
@@ -33,11 +33,11 @@ class Writing:
         digests: uint64 per wanted tensor, of the bytes the copier loaded.
     """
 
-    def __init__(self, context: Context, puts: Puts, action: act.StartWrite) -> None:
+    def __init__(self, context: Context, driver: SourceDriver, action: act.StartWrite) -> None:
         self._context = context
-        self._puts = puts
+        self._driver = driver
         self._action = action
-        self._record = puts.records[action.put]
+        self._record = driver.records[action.put]
         self._unpin: Callable[[], None] | None = None
         self._flight = 0
         self._todo: deque[Callable[[], TransportError | None]] = deque()
@@ -91,7 +91,7 @@ class Writing:
         return error
 
     def _record_begin(self) -> None:
-        recorder, link, record = self._context.recorder, self._puts.links.links.get(self._action.sink), self._record
+        recorder, link, record = self._context.recorder, self._driver.links.links.get(self._action.sink), self._record
         if recorder is None:
             return
         name, backend = (link.name, link.backend) if link is not None else ("", "")
@@ -100,10 +100,10 @@ class Writing:
 
     def _open(self) -> None:
         action, config, record = self._action, self._context.config, self._record
-        feed = self._puts.machine.puts[action.put].feed
-        plan = self.plan = self._puts.plans.get((action.sink, feed))
-        link = self._puts.links.links.get(action.sink)
-        remote = self._puts.remotes.get((action.sink, action.slot))
+        feed = self._driver.machine.puts[action.put].feed
+        plan = self.plan = self._driver.plans.get((action.sink, feed))
+        link = self._driver.links.links.get(action.sink)
+        remote = self._driver.remotes.get((action.sink, action.slot))
         if link is None or link.endpoint is None or plan is None:
             raise PeerLostError("the link to the sink ended before the write began")
         if remote is None or remote.generation != action.generation:
@@ -183,7 +183,7 @@ class Writing:
         own = plan.own_digests(self.digests)
         if own is None:
             if record.own is not None and record.private:
-                self._compare([meta.name for meta in record.manifest.canonical], record.own, await self._puts.own_digests(record))
+                self._compare([meta.name for meta in record.manifest.canonical], record.own, await self._driver.own_digests(record))
         elif record.own is None:
             record.own = own
         else:

@@ -11,7 +11,7 @@ from wtransport.session.identity import Identity, MemberId
 from wtransport.session.landing import PullState
 
 if TYPE_CHECKING:
-    from wtransport.session.landings import LandingBook
+    from wtransport.session.landing_book import LandingBook
 
 _MAX_ATTEMPTS = 5
 

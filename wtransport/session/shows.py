@@ -10,7 +10,7 @@ from wtransport.session.identity import COORDINATOR, Identity
 from wtransport.session.slots import Slot
 
 if TYPE_CHECKING:
-    from wtransport.session.landings import LandingBook
+    from wtransport.session.landing_book import LandingBook
 
 
 class Shows:

@@ -7,7 +7,7 @@ from wtransport.session import messages as msg
 from wtransport.session.feeds import FeedState
 from wtransport.session.identity import COORDINATOR, MemberId, Publication
 from wtransport.session.landing import Waiting
-from wtransport.session.landings import LandingBook
+from wtransport.session.landing_book import LandingBook
 from wtransport.session.slots import SlotState, SlotTable
 
 

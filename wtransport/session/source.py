@@ -5,8 +5,8 @@ from __future__ import annotations
 from wtransport.errors import DeadlineError, PeerLostError, TransportError
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.deliveries import DeliveryBook
 from wtransport.session.delivery import DeliveryState, Put, PutState
+from wtransport.session.delivery_book import DeliveryBook
 from wtransport.session.identity import COORDINATOR, Identity, MemberId, Publication
 from wtransport.session.outcomes import AheadOutcome, BehindOutcome, Delivered, Lost, Outcome, OvertakenOutcome
 

@@ -20,7 +20,7 @@ from wtransport.errors import (
     UnavailableError,
     error_classes,
 )
-from wtransport.memory.landing import LandingSlot
+from wtransport.memory.landing_slot import LandingSlot
 from wtransport.memory.tensors import inspect
 from wtransport.recorder.format import Op
 from wtransport.service import local
@@ -45,7 +45,7 @@ _MEMORY_RETRY_S = 1.0
 
 
 @dataclass(frozen=True)
-class LandingCalls:
+class SinkCalls:
     """What a landing needs of the rest of the member.
 
     Attributes:
@@ -61,7 +61,7 @@ class LandingCalls:
     emit: Callable[[msg.EventNotice], None]
 
 
-class Landings:
+class SinkDriver:
     """Everything a generator does as a sink.
 
     Args:
@@ -69,7 +69,7 @@ class Landings:
         calls: The rest of the member.
     """
 
-    def __init__(self, context: Context, calls: LandingCalls) -> None:
+    def __init__(self, context: Context, calls: SinkCalls) -> None:
         self._context = context
         self._calls = calls
         profile = context.membership.profile

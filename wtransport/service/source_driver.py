@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from wtransport.service.context import Context
 
 
-class Puts:
+class SourceDriver:
     """Everything a member does as a source.
 
     Args:
