@@ -10,10 +10,13 @@ import pytest
 import torch
 
 import wtransport
-from tests.integration.conftest import linked, same
+from tests.integration.conftest import linked, outcome, reaches, same
+from wtransport.memory import landing_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.helpers.processes import Process
 
 
 def weights(value: float, numel: int = 1000) -> dict[str, torch.Tensor]:
@@ -141,3 +144,45 @@ async def test_a_close_that_is_given_up_goes_on(job: Callable[..., Any]) -> None
         while any(thread.name == "wtransport-gen" for thread in threading.enumerate()):
             await asyncio.sleep(0.01)
     assert {member.name for member in await trainer.members()} == {"trainer-0"}
+
+
+async def test_a_slot_whose_memory_cannot_be_had_at_first_comes_back(
+    start: Callable[..., Process], member: Callable[..., Process], job: Callable[..., Any], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer dies with a grant: its slot needs fresh memory, and for a while there is none."""
+    start().call("serve", url=url, config={})
+    trainer = member("trainer")
+    generator = await job("generator", name="gen")
+    await generator.bind({f"layer.{index}": torch.zeros(1024) for index in range(4)})
+    reaches(trainer, "gen")
+    trainer.call("put", version=1)
+    real, failures = landing_slot.map_region, ["first", "second"]
+
+    def short(nbytes: int) -> Any:
+        if failures:
+            failures.pop()
+            raise wtransport.RegistrationError("a test: no memory")
+        return real(nbytes)
+
+    monkeypatch.setattr(landing_slot, "map_region", short)
+    kinds: list[str] = []
+
+    async def listen() -> None:
+        async for event in generator.events():
+            kinds.append(event.kind)
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0)
+    await asyncio.to_thread(trainer.kill)
+    async with asyncio.timeout(10):
+        while failures or "memory" not in kinds:
+            await asyncio.sleep(0.02)
+    second = await asyncio.to_thread(member, "trainer")
+    await asyncio.to_thread(reaches, second, "gen")
+    for version in (2, 3, 4):
+        receipt = await asyncio.to_thread(second.call, "put", version=version)
+        if outcome(receipt, "gen") != "behind":
+            assert outcome(receipt, "gen") == "delivered", receipt
+    with await generator.get(4, timeout_s=10) as update:
+        assert update.tensors["layer.0"].eq(4).all()
+    listening.cancel()

@@ -311,7 +311,6 @@ class SinkDriver:
 
     async def _abandon(self, index: int) -> None:
         binding, slot = self.machine.binding, self.reading.slots[index]
-        self.grants.retire(index)
         while True:
             try:
                 give_back = slot.abandon()
@@ -321,6 +320,7 @@ class SinkDriver:
             except TransportError as error:
                 self._short_of_memory(error)
                 await asyncio.sleep(_MEMORY_RETRY_S)
+        self.grants.retire(index)  # only now: whoever linked meanwhile was passed the old memory, too
         try:
             await self._context.driver.offload(give_back)
             await local.populate(self._context, MemoryRegion("local", slot.region, slot))
