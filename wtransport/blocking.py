@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from wtransport.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from types import TracebackType
@@ -84,4 +86,7 @@ class BlockingTransport:
 
     @staticmethod
     def _wait(call: Coroutine[Any, Any, T]) -> T:
+        if asyncio._get_running_loop() is not None:
+            call.close()
+            raise UnsupportedError("transport.blocking would block the event loop that runs here", hint="await the transport's own methods")
         return asyncio.run(call)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wtransport.waiting import shielded
+
 if TYPE_CHECKING:
+    import asyncio
     import concurrent.futures
     from collections.abc import Callable, Generator
 
@@ -52,10 +54,10 @@ class PutHandle:
     @property
     def source_free(self) -> asyncio.Future[None]:
         """Resolves when the weights may be written to again; cancelling it stops the wait only."""
-        return asyncio.shield(asyncio.wrap_future(self._source_free))
+        return shielded(self._source_free)
 
     def __await__(self) -> Generator[Any, None, Receipt]:
-        return asyncio.shield(asyncio.wrap_future(self._done)).__await__()
+        return shielded(self._done).__await__()
 
 
 def chain(source: concurrent.futures.Future[T], target: concurrent.futures.Future[T]) -> None:

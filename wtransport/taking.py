@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from wtransport.update import Update
+from wtransport.waiting import shielded
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -29,7 +30,7 @@ async def take(thread: ServiceThread, call: Callable[[], Awaitable[Lease]]) -> U
 
     future = thread.submit(wait())
     try:
-        lease = await asyncio.shield(asyncio.wrap_future(future))
+        lease = await shielded(future)
     except asyncio.CancelledError:
         given_up.set()
         future.add_done_callback(_give_back)

@@ -25,6 +25,7 @@ from wtransport.service.putrecord import PutRecord
 from wtransport.service.thread import ServiceThread
 from wtransport.session.membership import Profile
 from wtransport.taking import take
+from wtransport.waiting import shielded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -144,7 +145,7 @@ class Transport:
             self._finalizer.detach()
             closing = thread.submit(service.close(reason))
             try:
-                await asyncio.shield(asyncio.wrap_future(closing))
+                await shielded(closing)
             except asyncio.CancelledError:
                 # It goes on leaving in order; only nobody waits for it any more.
                 closing.add_done_callback(lambda _: threading.Thread(target=thread.stop, name="wt-close").start())
@@ -185,16 +186,13 @@ class Transport:
         """
         starting = self._submit(self._put(weights, version, snapshot=snapshot, nowait=False, rewind=rewind))
         try:
-            record = await asyncio.shield(asyncio.wrap_future(starting))
+            record = await shielded(starting)
         except asyncio.CancelledError:
             starting.add_done_callback(lambda future: None if future.exception() else self._withdraw(future.result()))
             raise
-        done = asyncio.wrap_future(record.done)
         try:
-            return await asyncio.shield(done)
+            return await shielded(record.done)
         except asyncio.CancelledError:
-            # Nobody waits for how the withdrawal ends: that it may be an error is no news.
-            done.add_done_callback(lambda future: future.cancelled() or future.exception())
             self._withdraw(record)
             raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.session.jobs import Job, held, shown
-from wtransport.errors import FencedError, SourceChangedError
+from wtransport.errors import CancelledWorkError, FencedError, SourceChangedError
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.coordinator import Coordinator
@@ -238,3 +238,37 @@ def test_a_coordinator_whose_term_is_refused_takes_a_higher_one() -> None:
         MemberId("t0"): msg.NewTerm(Term(8, "c")),
         MemberId("g1"): msg.NewTerm(Term(8, "c")),
     }
+
+
+@pytest.mark.parametrize("parted", [False, True])
+def test_what_crosses_a_new_binding_settles_at_once(parted: bool) -> None:
+    """The generator binds anew while a version is written to it, or after its part was sent: nobody will answer for the old binding."""
+    machine = source(ONE)
+    machine.on_members({ONE: "g1"}, 0.0)
+    machine.put(1, 1, b"d", "reference", 0.0)
+    machine.on_admitted(msg.PutAdmitted(1, Identity(FIRST, 1)), 0.0)
+    (write,) = writes(machine)
+    if parted:
+        machine.on_written(write.delivery, 1.0)
+    machine.on_bound(ONE, msg.Bound(2), 2.0)
+    if not parted:
+        assert any(isinstance(item, act.CancelWrite) for item in machine.out)
+        machine.on_write_failed(write.delivery, CancelledWorkError("cancelled"), 2.0)
+    machine.on_digest(1, 7, None, 3.0)
+    (done,) = [item for item in machine.out if isinstance(item, act.PutDone)]
+    assert {sink: outcome.name for sink, outcome in done.outcomes.items()} == {ONE: "behind"}
+
+
+def test_the_refusal_of_a_pull_for_an_older_binding_does_not_count() -> None:
+    sink = Sink(group_size=1, stall_timeout_s=30.0)
+    sink.bind(2, 0.0)
+    identity = Identity(FIRST, 1)
+    sink.catchup.on_source_ready(ONE, 0.0)
+    sink.catchup.on_available(msg.Available(identity, 1, (ONE,), ()), 0.0)
+    sink.bind(2, 1.0)
+    assert sink.catchup.wants(identity)
+    sink.catchup.on_pull_refused(ONE, msg.PullRefused(identity, 1, "manifest_mismatch", "does not fit"), 2.0)
+    assert sink.catchup.wants(identity)
+    assert not sink.catchup._refused
+    sink.catchup.on_pull_refused(ONE, msg.PullRefused(identity, 2, "unavailable", "not held"), 3.0)
+    assert not sink.catchup.wants(identity)

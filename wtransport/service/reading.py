@@ -116,7 +116,9 @@ class Reading:
         def refused() -> TransportError | None:
             for stamp, identity, error in self._pull_errors:
                 wanted = identity.version >= version if version is not None else newest is None or identity >= newest
-                if stamp > began and wanted:
+                present = self.machine.catchup.available
+                overtaken = present is not None and present.identity > identity  # a newer one is to be had meanwhile
+                if stamp > began and wanted and not overtaken:
                     return error
             return None
 
@@ -149,8 +151,9 @@ class Reading:
                     raise TimeoutError
                 await asyncio.wait_for(self._changed.wait(), left)
             except TimeoutError as late:
+                slots = self.machine.slots
                 have = self.shown.identity.version if self.shown is not None else None
-                blocked = f"; {self.machine.why_unwritable()}" if self.machine.slots.writable() is None else ""
+                blocked = f"; {self.machine.why_unwritable()}" if slots.writable() is None and slots.credited() is None else ""
                 raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get") from late
 
     def _lease(self) -> Lease:

@@ -70,7 +70,7 @@ class CatchUp:
 
     def on_pull_refused(self, source: MemberId, message: msg.PullRefused, now: float) -> None:
         """The holder cannot serve it: try others."""
-        if self.wants(message.identity):
+        if self.wants(message.identity) and message.binding == self._sink.binding:
             self._refused.add((message.identity, source))
             self._retry(message.message)
             self._sink.advance(now)

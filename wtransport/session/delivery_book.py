@@ -90,8 +90,9 @@ class DeliveryBook:
     def _exclude(self, delivery: Delivery, why: str, now: float) -> None:
         put, link = self.puts[delivery.put], self.link(delivery.sink)
         if put.identity is not None:
+            refused = msg.PullRefused(put.identity, link.binding, "manifest_mismatch", why)
             misfit = msg.Misfit(put.identity, put.feed, link.binding)
-            self.out.append(act.Send(delivery.sink, msg.PullRefused(put.identity, "manifest_mismatch", why) if delivery.serves else misfit))
+            self.out.append(act.Send(delivery.sink, refused if delivery.serves else misfit))
         self._settle(delivery, Excluded(why), now)
 
     def _write(self, delivery: Delivery, slot: int, generation: int, now: float) -> None:
@@ -162,7 +163,8 @@ class DeliveryBook:
             self.out.append(act.Send(COORDINATOR, msg.HoldingEnded(put.identity)))
         for delivery in list(put.deliveries.values()):
             if delivery.active and put.identity is not None:
-                self.out.append(act.Send(delivery.sink, msg.PullRefused(put.identity, "unavailable", "not held here any more")))
+                binding = self.link(delivery.sink).binding
+                self.out.append(act.Send(delivery.sink, msg.PullRefused(put.identity, binding, "unavailable", "not held here any more")))
             self._settle(delivery, BehindOutcome("not held any more"), now)
         self._forget(put)
 

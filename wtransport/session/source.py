@@ -162,6 +162,10 @@ class Source(DeliveryBook):
             link.binding, link.credit = message.binding, None
             link.plans.clear()
             link.mismatch.clear()
+            for delivery in self._active(sink):
+                if delivery.state is not DeliveryState.UNREADY:
+                    # Whatever the sink had to say of it would have come before this; what crosses it there is dropped (P1).
+                    self._settle(delivery, BehindOutcome("bound anew"), now)
         self._progress(sink, now)
 
     def on_plan_ready(self, sink: MemberId, feed: str, binding: int, serial: int, digest: bytes, now: float) -> None:
@@ -236,7 +240,7 @@ class Source(DeliveryBook):
         """P9: deliver what is held to one sink; a delivery under way serves the pull too."""
         put = next((item for item in self.puts.values() if item.identity == message.identity and item.state is not PutState.ENDED), None)
         if put is None or put.withdrawing:
-            self.out.append(act.Send(sink, msg.PullRefused(message.identity, "unavailable", "not held here any more")))
+            self.out.append(act.Send(sink, msg.PullRefused(message.identity, message.binding, "unavailable", "not held here any more")))
             return
         running = put.deliveries.get(sink)
         if running is None or not running.active:

@@ -152,8 +152,9 @@ class Pull:
 
 @dataclass(frozen=True)
 class PullRefused:
-    """Source to sink: I cannot deliver *identity*."""
+    """Source to sink: I cannot deliver *identity*; *binding* is that of the pull."""
 
     identity: Identity
+    binding: int
     code: str
     message: str
