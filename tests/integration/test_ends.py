@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,10 @@ import pytest
 import torch
 
 import wtransport
+from tests.helpers.processes import PeerError
 from tests.integration.conftest import linked, outcome, reaches, same
 from wtransport.memory import landing_slot
+from wtransport.waiting import shielded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,3 +190,34 @@ async def test_a_slot_whose_memory_cannot_be_had_at_first_comes_back(
     with await generator.get(4, timeout_s=10) as update:
         assert update.tensors["layer.0"].eq(4).all()
     listening.cancel()
+
+
+async def test_an_error_that_comes_after_its_wait_was_cancelled_is_nobodys_news(caplog: pytest.LogCaptureFixture) -> None:
+    future: concurrent.futures.Future[None] = concurrent.futures.Future()
+    waiting = asyncio.ensure_future(shielded(future))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    future.set_exception(wtransport.UnavailableError("a test"))
+    await asyncio.sleep(0.01)
+    del waiting
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+async def test_the_blocking_adapter_says_that_a_loop_runs_here(job: Callable[..., Any]) -> None:
+    trainer = await job("trainer")
+    with pytest.raises(wtransport.UnsupportedError, match="event loop that runs here"):
+        trainer.blocking.put(weights(1), 1)
+
+
+def test_a_put_without_a_coordinator_says_why_there_is_none(
+    start: Callable[..., Process], member: Callable[..., Process], url: str
+) -> None:
+    server = start()
+    server.call("serve", url=url, config={})
+    trainer = member("trainer", config={"stall_timeout_s": 2.0})
+    trainer.call("put", version=1)
+    server.kill()
+    with pytest.raises(PeerError, match=r"did not admit the version in time.*the coordinator is gone"):
+        trainer.call("put", version=2)

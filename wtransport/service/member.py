@@ -243,6 +243,7 @@ class MemberService:
         if not self.context.membership.on_term(message.term):
             return False
         self.context.membership.admitted = True
+        self.source.coordinator_lost = None
         self._post(self._after_welcome)
         return True
 
@@ -285,6 +286,7 @@ class MemberService:
                     self.sink.on_message(message)
 
     def _coordinator_lost(self, error: TransportError) -> None:
+        self.source.coordinator_lost = error
         self._on_event(msg.EventNotice("coordinator lost", "", None, str(error)))
 
     def _redraw(self, why: str) -> None:

@@ -62,6 +62,8 @@ class SourceDriver:
         self._manifests: dict[str, Manifest] = {}
         self._weights: dict[bytes, Digests] = {}
         self._numbers = itertools.count(1)
+        # Why there is no coordinator at the moment.
+        self.coordinator_lost: TransportError | None = None
         self._order = asyncio.Lock()
         self._closed = False
         # One name for as long as the transport lives: what is held outlives the incarnation it was held under.
@@ -284,6 +286,9 @@ class SourceDriver:
             error: TransportError = WithdrawnError(action.message, by=action.by)
         else:
             error = action.error or error_classes().get(action.code, TransportError)(action.message)
+            if action.code == "deadline" and record.identity is None and self.coordinator_lost is not None:
+                error.__cause__ = self.coordinator_lost
+                error.hint = f"the coordinator is gone: {self.coordinator_lost.message}"
         error.with_fields(**fields)
         if self._context.recorder is not None:
             self._context.recorder.fail(record.flight, error)
