@@ -289,6 +289,8 @@ class SourceDriver:
             if action.code == "deadline" and record.identity is None and self.coordinator_lost is not None:
                 error.__cause__ = self.coordinator_lost
                 error.hint = f"the coordinator is gone: {self.coordinator_lost.message}"
+        if action.code == "stale":
+            error.hint = "put the version again: it belongs to no publication now"
         error.with_fields(**fields)
         if self._context.recorder is not None:
             self._context.recorder.fail(record.flight, error)

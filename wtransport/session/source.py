@@ -122,7 +122,8 @@ class Source(DeliveryBook):
         for put in list(self.puts.values()):
             if put.identity is not None and put.identity.publication < publication and put.kind != "slot":
                 if put.state in (PutState.DELIVERING, PutState.FINISHING):
-                    self._fail_put(put, "stale", f"publication {publication} began: the set of trainers changed", now)
+                    why = f"publication {publication} began meanwhile: a trainer, or the coordinator, started anew"
+                    self._fail_put(put, "stale", why, now)
 
     def on_expelled(self, error: TransportError, now: float) -> None:
         """This member is none any more, for good: nothing that waits for a coordinator will be answered."""
