@@ -62,8 +62,10 @@ async def test_weights_trained_on_since_are_found_before_a_byte_moves(job: Calla
     for tensor in mine.values():
         tensor.add_(1)
     await generator.bind(weights(0))
-    with pytest.raises(wtransport.TransportError):
+    with pytest.raises(wtransport.UnavailableError):
         await generator.get(timeout_s=2)
+    with pytest.raises(wtransport.DeadlineError, match=r"version 1 was put, and nobody holds it any more.*snapshot=True"):
+        await generator.get(timeout_s=0.2)
     assert (await trainer.put(mine, 2)).delivered == ("gen",)
     with await generator.get(2) as update:
         assert same(update.tensors, weights(2))

@@ -154,7 +154,11 @@ class Reading:
                 slots = self.machine.slots
                 have = self.shown.identity.version if self.shown is not None else None
                 blocked = f"; {self.machine.why_unwritable()}" if slots.writable() is None and slots.credited() is None else ""
-                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get") from late
+                hint = None
+                if (gone := self.machine.catchup.gone) is not None and (have is None or gone.version > have):
+                    blocked += f"; version {gone.version} was put, and nobody holds it any more"
+                    hint = "with snapshot=True a trainer can serve a version though its weights have changed since"
+                raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get", hint=hint) from late
 
     def _lease(self) -> Lease:
         shown = self.shown

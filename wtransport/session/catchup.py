@@ -23,6 +23,7 @@ class CatchUp:
         self._sink = sink
         self._stall_timeout_s = stall_timeout_s
         self.available: msg.Available | None = None
+        self.gone: Identity | None = None  # what nobody holds any more, while nothing else is to be had
         self.pull: PullState | None = None
         self.linked: set[MemberId] = set()
         self._attempts: Counter[Identity] = Counter()
@@ -47,15 +48,15 @@ class CatchUp:
             pulled = {self.pull.identity: self._attempts[self.pull.identity]} if self.pull is not None else {}
             self._attempts = Counter({**pulled, message.identity: 0})
             self._gave_up = None
-        self.available = message
+        self.available, self.gone = message, None
         self._refused = {item for item in self._refused if item[0] == message.identity}
         self._sink.shows.on_available(message.identity)
         self._sink.advance(now)
 
     def on_unavailable(self, identity: Identity, now: float) -> None:
         """Nobody holds it any more."""
-        if self.available is not None and self.available.identity == identity:
-            self.available = None
+        if self.available is None or self.available.identity == identity:
+            self.available, self.gone = None, identity
         if self.wants(identity):
             self._give_up(identity, "unavailable", "no live member holds the version any more")
         self._sink.advance(now)
