@@ -6,7 +6,9 @@ attributes, so that a program can act on ``error.peer`` or ``error.version`` wit
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
+
+_MOST_CHARS: Final = 4000
 
 
 class TransportError(Exception):
@@ -51,6 +53,9 @@ class TransportError(Exception):
         nbytes_expected: int | None = None,
         hint: str | None = None,
     ) -> None:
+        if len(message) > _MOST_CHARS:
+            # Somebody's whole argument stands in it: its beginning and the sentence's end say what is wrong.
+            message = f"{message[:1000]} ... ({len(message) - 2000} characters) ... {message[-1000:]}"
         super().__init__(message)
         self.message = message
         self.peer = peer

@@ -181,3 +181,10 @@ async def test_memory_that_cannot_be_had_is_said_at_bind(job: Callable[..., Any]
     await generator.bind(weights(0))
     await linked(trainer)
     assert (await trainer.put(weights(1), 1)).delivered == ("gen",)
+
+
+def test_a_huge_argument_is_not_repeated_whole() -> None:
+    with pytest.raises(wtransport.ConfigError) as caught:
+        wtransport.connect("tcp://127.0.0.1:1", role="generator", backend="x" * 100_000)
+    assert len(str(caught.value)) < 4000
+    assert "characters) ..." in str(caught.value)
