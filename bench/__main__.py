@@ -31,7 +31,7 @@ def put(
     threads: Annotated[int, typer.Option(min=1, help="Copy threads of the put and of its limit.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """SourceDriver over shm and tcp, their first round, their costs, and the latency of 4 KiB."""
+    """Puts over shm and tcp, their first round, their costs, and the latency of 4 KiB."""
     torch.set_num_threads(1)
     said = Console(stderr=True, width=160, highlight=False)
     figures: list[Figure] = []

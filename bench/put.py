@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _WARMUP = 1
-# SourceDriver whose costs are measured, and puts to each binding where first puts are.
+# Puts whose costs are measured, and puts to each binding where first puts are.
 _COSTED = 8
 _BIND_EVERY = 3
 # Between a bind and the put after it: training goes on meanwhile, in any job.

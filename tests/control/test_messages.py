@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import importlib.util
 import types
 import typing
 from typing import Any
@@ -15,10 +14,6 @@ from hypothesis import strategies as st
 
 from wtransport.control.codec import Codec
 from wtransport.control.schema import Cap, Range
-
-if importlib.util.find_spec("wtransport.session.messages") is None:
-    pytest.skip("there are no session messages", allow_module_level=True)
-
 from wtransport.session.messages import MESSAGES
 
 _PLAIN = st.recursive(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.helpers.scripts import Outcome
 
-pytest.importorskip("uvloop")
+pytest.importorskip("uvloop", reason="uvloop is not installed")
 
 
 def _exchange(url: str) -> None:

@@ -312,7 +312,7 @@ class MappedOwner(OwnerEndpoint):
         if passed is None or not passed.live or passed.generation != remote.generation:
             return
         if not isinstance(passed.region.memory, SharedRegion):
-            self.retire(passed.region)
+            self._drop(remote.key)
         else:
             self._granted[remote.key] = replace(passed, live=False)
             if self.broken is None:
@@ -321,9 +321,12 @@ class MappedOwner(OwnerEndpoint):
     def retire(self, region: MemoryRegion) -> None:
         """Tell the peer to unmap; one that is stopped keeps its mapping until it wakes."""
         for key in [key for key, passed in self._granted.items() if passed.region is region]:
-            del self._granted[key]
-            if self.broken is None:
-                self._withdraw(key)
+            self._drop(key)
+
+    def _drop(self, key: int) -> None:
+        del self._granted[key]
+        if self.broken is None:
+            self._withdraw(key)
 
     def ledger(self, remote: RemoteRegion) -> Ledger | None:
         """None: the initiator's CPU stored the bytes; re-read the memory to check it."""

@@ -87,6 +87,8 @@ class Inspector:
         if signature is not None and last is not None and last.signature == signature:
             versions = tuple([None if value.is_inference() else value._version for value in plain])
             seen = SourceWeights(last.manifest, last.blocks, tuple([(value, value) for value in plain]), versions)
+            if not isinstance(weights, Mapping):
+                return seen  # a module makes new tensor objects every time: there is nothing to know them again by
         else:
             seen = inspect(weights)
         if signature is not None:

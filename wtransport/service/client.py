@@ -166,8 +166,10 @@ class CoordinatorClient:
                     self._calls.failed(error)
                     return
                 self._ended.set()
-            except Exception as error:
-                self._calls.failed(error if isinstance(error, TransportError) else InternalError(f"rejoining failed: {error!r}"))
+            except Exception as caught:
+                broken = caught if isinstance(caught, TransportError) else InternalError(f"rejoining failed: {caught!r}")
+                broken.__cause__ = broken.__cause__ or (caught if caught is not broken else None)
+                self._calls.failed(broken)
                 return
 
     async def _connect_once(self, timeout_s: float, deadline: float) -> None:
@@ -225,7 +227,9 @@ class CoordinatorClient:
 
     def _start_beat(self, token: bytes) -> None:
         if self._local is None:
-            self._beating = self._loop.create_task(self._beat(token))
+            if self._beating is not None:
+                self._beating.cancel()  # its token was that of the connection before
+            self._beating = self._loop.create_task(self._beat(token, self._channel))
 
     def _closed(self, error: TransportError | None) -> None:
         was = self._admitted.is_set()
@@ -234,16 +238,15 @@ class CoordinatorClient:
         if was:
             self._calls.lost(error or PeerLostError("the coordinator closed the channel"))
 
-    async def _beat(self, token: bytes) -> None:
+    async def _beat(self, token: bytes, channel: ControlChannel | None) -> None:
         try:
             sock = await dial_raw(self._url, BEAT, token, self._config.connect_timeout_s)
         except TransportError as error:
-            if self._channel is not None:
-                self._channel.abort(error)  # without a heartbeat a stopped coordinator would not be noticed
+            if channel is not None:
+                channel.abort(error)  # without a heartbeat a stopped coordinator would not be noticed
             return
         sock.setblocking(True)
         self._heart.add(self._beat_handle, sock.detach())
-        channel = self._channel
         pidfd = self._facts.open_process(channel.peer_hello.get("facts")) if isinstance(channel, Channel) else None
         if pidfd is not None:
             self._heart.watch_pid(self._beat_handle, pidfd)

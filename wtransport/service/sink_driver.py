@@ -164,7 +164,8 @@ class SinkDriver:
     def on_message(self, message: object) -> None:
         """A message from the coordinator."""
         dispatch.coordinator_to_sink(self.machine, message, self._context.now)
-        self.feeds.keep_only(self.machine.feeds.by_name.keys())
+        if isinstance(message, msg.PublicationBegun):
+            self.feeds.keep_only(self.machine.feeds.by_name.keys())
         self.reading.changed()
         self.pump.run()
 
@@ -201,7 +202,8 @@ class SinkDriver:
         elif isinstance(message, msg.Part):
             self._parts[message.identity, message.rank] = PartBytes.of(message)
         dispatch.source_to_sink(self.machine, source, message, self._context.now)
-        self._parts = {key: part for key, part in self._parts.items() if key[0] in self.machine.landings}
+        if self._parts:
+            self._parts = {key: part for key, part in self._parts.items() if key[0] in self.machine.landings}
         self.pump.run()
 
     # Actions.

@@ -140,8 +140,12 @@ class Upstreams:
                     self._on_message(link.record.member, message)
                 link.early.clear()
                 await link.ended.wait()
-            except Exception as error:
-                link.break_off(error if isinstance(error, TransportError) else InternalError(f"the link failed: {error!r}"))
+            except Exception as caught:
+                error = (
+                    caught if isinstance(caught, TransportError) else InternalError(f"the link failed: {caught!r}", peer=link.record.name)
+                )
+                error.__cause__ = error.__cause__ or (caught if caught is not error else None)
+                link.break_off(error)
             if link.endpoint is not None:
                 link.endpoint = None
                 self._on_gone(link.record.member, link.why())

@@ -123,7 +123,7 @@ class Coordinator(JobState):
             answer = f"{message.name} is not excluded"
         self.out.append(act.Send(requester, msg.SteerReply(message.request, answer)))
 
-    # SourceDriver.
+    # Puts.
 
     def on_put(self, member: MemberId, message: msg.PutRequest, now: float) -> None:
         """Admit a rank's put, or say why not; it waits while there is no publication."""

@@ -64,7 +64,7 @@ class LandingBook:
             self.out.append(act.SendGrant(feed.sole, slot.index, slot.generation, None))
 
     def _orphaned(self) -> list[Landing]:
-        """SinkDriver that lack a rank's Begin though the version is available: that rank had ended its put before it knew this sink."""
+        """Landings that lack a rank's Begin though the version is available: that rank had ended its put before it knew this sink."""
         available = self.catchup.available
         if available is None:
             return []
