@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from wtransport.backends.handshake import Preamble, Verdict
 from wtransport.backends.tcp import TcpBackend, parse_address
 from wtransport.config import TransportConfig
-from wtransport.errors import ConfigError, ConnectError, ProtocolError
+from wtransport.errors import ConfigError, ConnectError, PeerLostError, ProtocolError
 from wtransport.testing.conformance import BackendConformance
 from wtransport.testing.conformance_pair import EPOCH, Pair, open_driver, open_pair, random_bytes, until, whole
 
@@ -180,3 +181,17 @@ def test_text_that_is_no_address(addr: str) -> None:
 def test_text_that_is_an_address() -> None:
     assert parse_address("tcp://trainer-0:29600") == ("trainer-0", 29600)
     assert parse_address("tcp://[fe80::1]:5") == ("fe80::1", 5)
+
+
+async def test_a_grant_on_an_endpoint_that_has_just_ended_says_what_ended_it(pair: Pair) -> None:
+    """The peer's reset has reached the native threads, and not the event loop yet."""
+    receiver = pair.owner._receiver  # type: ignore[attr-defined]
+    pair.initiator.abort(PeerLostError("the test said so"))
+    ends = time.monotonic() + 10
+    while receiver.alive() and time.monotonic() < ends:
+        time.sleep(0.001)  # the loop must not hear of it
+    assert not receiver.alive()
+    assert pair.owner.broken is None
+    with pytest.raises(PeerLostError):
+        pair.landing(4096)
+    assert isinstance(pair.owner.broken, PeerLostError)

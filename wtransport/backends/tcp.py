@@ -194,8 +194,15 @@ class TcpOwner(OwnerEndpoint):
         if isinstance(region.memory, SharedRegion):
             raise_generation(region.memory, generation)
         remote = RemoteRegion(self.backend, secrets.randbits(63), generation, region.nbytes)
-        with native_call("granting memory"):
-            receiver.grant(remote.key, region.memory, generation, writable, num_digests)
+        try:
+            with native_call("granting memory"):
+                receiver.grant(remote.key, region.memory, generation, writable, num_digests)
+        except TransportError:
+            if not receiver.alive():
+                # The call came before the endpoint's own event: what ended it is the reason, not the grant.
+                self._broke(receiver.status()[0])
+                self.check_usable()
+            raise
         self._granted[remote.key] = region
         return remote
 
