@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ class Case:
         rounds: Versions put.
         bind_every: The generator binds anew before each so many versions; 0 binds once.
         settings: ``TransportConfig`` fields.
+        lag: Loop lag is measured on both sides; its ticks take the copies' cores, so that such puts are not timed.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Case:
     rounds: int
     settings: dict[str, Any] = field(default_factory=dict)
     bind_every: int = 0
+    lag: bool = False
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trainer's tensors."""
@@ -60,7 +63,8 @@ async def _follow(url: str, case: Case, control: Connection) -> None:
         yields: dict[int, int] = {}
         sums: list[int] = []
         peak = 0
-        async with Lag() as lag:
+        lag = Lag()
+        async with lag if case.lag else contextlib.nullcontext():
             async for update in transport.updates():
                 yields[update.version] = time.perf_counter_ns()
                 with update:

@@ -55,6 +55,8 @@ struct CopyPool::State {
       lock.unlock();
       if (!drop) job->run(chunk, *work, scratch);
       finish(*job, *work, taken);
+      // Kernels without preemption take a core away at their ticks only (4 ms at 250 Hz): a thread that woke up on it meanwhile would wait.
+      std::this_thread::yield();
       lock.lock();
     }
   }

@@ -35,13 +35,15 @@ void PopulateJob::run(int64_t chunk, Work& work, Scratch&) {
   std::byte* const begin = mapping_->data() + first;
   // The header may share the first page where pages are larger than it.
   const auto before = reinterpret_cast<uintptr_t>(begin) % static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const bool writable = mapping_->writable();
+  // Reading is enough to map pages that are there already, for writing too, and the kernel then maps many at a time (measured: 65 ms/GiB,
+  // not 200). Pages that are not there yet are made for writing: a read leaves each to fault again.
+  const bool making = mapping_->writable() && !mapping_->attached();
   int code;
   do {
-    code = ::madvise(begin - before, static_cast<size_t>(size) + before, writable ? kMadvPopulateWrite : kMadvPopulateRead);
+    code = ::madvise(begin - before, static_cast<size_t>(size) + before, making ? kMadvPopulateWrite : kMadvPopulateRead);
   } while (code != 0 && (errno == EINTR || errno == EAGAIN));
   if (code != 0 && errno == EINVAL) {
-    touch(begin, begin + size, writable);
+    touch(begin, begin + size, mapping_->writable());
   } else if (code != 0) {
     work.fail(errno_status("madvise(MADV_POPULATE)", errno));
     return;

@@ -18,7 +18,7 @@ class PopulateJob : public Job {
   void release() override { mapping_.reset(); }
 
  private:
-  static constexpr int64_t kChunkNbytes = 4 << 20;
+  static constexpr int64_t kChunkNbytes = 1 << 20;  // a core is not given up within
 
   std::shared_ptr<Mapping> mapping_;
   const int64_t nbytes_;

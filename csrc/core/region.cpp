@@ -39,11 +39,11 @@ int open_memfd() {
   return fd >= 0 || errno != EINVAL ? fd : ::memfd_create("wtransport", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 }
 
-Result<std::shared_ptr<SharedRegion>> map(OwnedFd& fd, int64_t nbytes, bool writable) {
+Result<std::shared_ptr<SharedRegion>> map(OwnedFd& fd, int64_t nbytes, bool writable, Mapping::Origin origin) {
   const auto total = static_cast<size_t>(nbytes + Mapping::kHeaderNbytes);
   void* base = ::mmap(nullptr, total, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return errno_status("mmap", errno);
-  auto mapping = std::make_shared<Mapping>(fd.release(), static_cast<std::byte*>(base), nbytes, writable);
+  auto mapping = std::make_shared<Mapping>(fd.release(), static_cast<std::byte*>(base), nbytes, writable, origin);
   return std::make_shared<SharedRegion>(std::move(mapping));
 }
 
@@ -83,7 +83,7 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::create(int64_t nbytes) {
   if (fd.get() < 0) return errno_status("memfd_create", errno);
   if (::ftruncate(fd.get(), nbytes + Mapping::kHeaderNbytes) != 0) return errno_status("ftruncate", errno);
   if (::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) return errno_status("fcntl(F_ADD_SEALS)", errno);
-  return map(fd, nbytes, true);
+  return map(fd, nbytes, true, Mapping::Origin::Created);
 }
 
 Result<std::shared_ptr<SharedRegion>> SharedRegion::attach(int fd, int64_t nbytes, bool writable) {
@@ -102,7 +102,7 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::attach(int fd, int64_t nbyte
   if (file.st_size != nbytes + Mapping::kHeaderNbytes)
     return Status{ErrCode::INVALID,
                   "the memfd has " + std::to_string(file.st_size) + " bytes, not header + " + std::to_string(nbytes)};
-  return map(own, nbytes, writable);
+  return map(own, nbytes, writable, Mapping::Origin::Attached);
 }
 
 std::shared_ptr<Mapping> SharedRegion::mapping() const {

@@ -50,13 +50,18 @@ class LocalRegion : public std::enable_shared_from_this<LocalRegion> {
 // One mapped memfd; unmapped and closed when its last user lets go.
 class Mapping {
  public:
-  Mapping(int fd, std::byte* base, int64_t nbytes, bool writable) : fd_(fd), base_(base), nbytes_(nbytes), writable_(writable) {}
+  enum class Origin { Created, Attached };
+
+  Mapping(int fd, std::byte* base, int64_t nbytes, bool writable, Origin origin)
+      : fd_(fd), base_(base), nbytes_(nbytes), writable_(writable), origin_(origin) {}
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
   int fd() const { return fd_; }
   bool writable() const { return writable_; }
+  // Somebody else made the memory, and its pages with it.
+  bool attached() const { return origin_ == Origin::Attached; }
   int64_t nbytes() const { return nbytes_; }  // of the data
   std::byte* data() const { return base_ + kHeaderNbytes; }
   uint64_t generation() const { return generation_word().load(std::memory_order_acquire); }
@@ -74,6 +79,7 @@ class Mapping {
   std::byte* const base_;
   const int64_t nbytes_;
   const bool writable_;
+  const Origin origin_;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

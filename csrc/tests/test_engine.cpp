@@ -181,6 +181,22 @@ void pages_are_populated() {
   CHECK(engine->populate(SharedRegion::create(0).value()->mapping())->settled());
 }
 
+// Whoever attaches maps what is there, pages that its owner has not made yet, too; and can write it.
+void attached_pages_are_populated() {
+  auto engine = Engine::create(2).value();
+  auto owner = SharedRegion::create(3 << 20).value();
+  owner->mapping()->data()[1000] = std::byte{9};
+  for (const bool writable : {false, true}) {
+    auto attached = SharedRegion::attach(owner->mapping()->fd(), 3 << 20, writable).value();
+    auto work = engine->populate(attached->mapping());
+    await(*engine, *work);
+    CHECK(work->code() == ErrCode::OK && work->progress() == 3 << 20);
+    CHECK(attached->mapping()->data()[1000] == std::byte{9});
+    if (writable) attached->mapping()->data()[2 << 20] = std::byte{7};
+  }
+  CHECK(owner->mapping()->data()[2 << 20] == std::byte{7});
+}
+
 void a_region_closed_under_a_work_stays_mapped() {
   auto engine = Engine::create(1).value();
   Blocks source({64 << 20});
@@ -244,6 +260,7 @@ int main() {
   strided_ends();
   bounds_are_refused_before_a_byte_moves();
   pages_are_populated();
+  attached_pages_are_populated();
   a_region_closed_under_a_work_stays_mapped();
   closing_under_load();
   bad_arguments();

@@ -12,6 +12,7 @@ from torch import nn
 
 from wtransport.memory.names import named_values
 from wtransport.memory.tensors import Block, SourceWeights, inspect
+from wtransport.pacing import paced
 from wtransport.weights.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Inspector:
         if signature is not None:
             keys = tuple(meta.name for meta in seen.manifest.tensors)
             known = isinstance(weights, Mapping) and all(key in weights for key in keys)
-            places = tuple([_place(value) for value in plain])
+            places = tuple([_place(value) for value in paced(plain)])
             values = tuple([weakref.ref(value) for value in plain])
             self._last = _Seen(seen.manifest, seen.blocks, keys if known else None, values, places, signature)
         return seen
@@ -109,7 +110,7 @@ def _signature(names: Sequence[str], values: Sequence[torch.Tensor]) -> tuple[ob
     """All that decides what ``inspect`` says of plain tensors; None if one has no plain memory."""
     found: list[object] = []
     try:
-        for name, value in zip(names, values, strict=True):
+        for name, value in paced(zip(names, values, strict=True)):
             storage = value.untyped_storage()
             place = (storage._cdata, storage.nbytes(), value.storage_offset(), value.data_ptr())
             kind = (value.dtype, value.layout, value.device.type, value.is_conj(), value.is_neg(), value.is_inference())
