@@ -61,6 +61,10 @@ class BlockingTransport:
         """See ``Transport.get``."""
         return self._wait(self._transport.get(version, timeout_s=timeout_s))
 
+    def ready(self, *, timeout_s: float | None = None) -> int:
+        """See ``Transport.ready``."""
+        return self._wait(self._transport.ready(timeout_s=timeout_s))
+
     def updates(self) -> Iterator[Update]:
         """See ``Transport.updates``."""
         after = 0

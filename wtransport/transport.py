@@ -288,6 +288,26 @@ class Transport:
         wait_s = self.config.connect_timeout_s if timeout_s is None else positive_seconds("timeout_s", timeout_s)
         return await self._take("get", version, wait_s)
 
+    async def ready(self, *, timeout_s: float | None = None) -> int:
+        """Wait until this generator holds the job's current version, or a newer one; what a load balancer may ask before it sends work.
+
+        A generator that starts late, or under the name of one that died, pulls that version from any member that holds it. Cancelling
+        stops the wait only.
+
+        Args:
+            timeout_s: Deadline; ``connect_timeout_s`` if None.
+
+        Returns:
+            The version held.
+
+        Raises:
+            UnavailableError: If no live member can give it.
+            DeadlineError: If it did not come in time, or nothing was put.
+        """
+        wait_s = self.config.connect_timeout_s if timeout_s is None else positive_seconds("timeout_s", timeout_s)
+        version: int = await self._run(self._landing("ready", wait_s))
+        return version
+
     # Everybody.
 
     async def members(self) -> tuple[MemberInfo, ...]:

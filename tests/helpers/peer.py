@@ -126,6 +126,9 @@ class Peer:
             update.release()
         return answer
 
+    async def ready(self, timeout_s: float | None = None, key: str = "") -> Answer:
+        return await self._transports[key].ready(timeout_s=timeout_s)
+
     async def look(self, key: str = "") -> Answer:
         return _look(self._held[key])
 

@@ -85,7 +85,29 @@ class Reading:
             DeadlineError: If none came within *timeout_s*.
             ManifestMismatchError: If the binding does not fit the trainers' weights.
         """
-        return await self._wait(lambda: self.shown is not None and self.shown.seq > after, timeout_s, "no new version")
+        await self._wait(lambda: self.shown is not None and self.shown.seq > after, timeout_s, "no new version")
+        return self._lease()
+
+    async def ready(self, timeout_s: float) -> int:
+        """The version shown, once it is the newest there was to be had when this was asked, or a newer one.
+
+        Raises:
+            UnavailableError: If no live member can give it.
+            DeadlineError: If it did not come within *timeout_s*.
+        """
+        began, target = self._stamp, None if self._showing else self._newest
+
+        def there() -> bool:
+            nonlocal target
+            if target is None and not self._showing:
+                target = self._newest  # the coordinator has said meanwhile what there is
+            return self.shown is not None and (target is None or not self.machine.newer(target, self.shown.identity))
+
+        await self._wait(
+            there, timeout_s, "no current version", lambda: self._refusal(began, lambda identity: target is None or identity >= target)
+        )
+        assert self.shown is not None
+        return self.shown.identity.version
 
     async def get(self, version: int | None, timeout_s: float) -> Lease:
         """The newest version there is (pulled if this member does not hold it), or at least *version*.
@@ -95,10 +117,7 @@ class Reading:
             DeadlineError: If it did not come within *timeout_s*.
         """
         began = self._stamp
-        available = self.machine.catchup.available
-        # P4: what a group is shown next, and when, is the coordinator's choice: what is shown now is the newest there is.
-        showing = self.machine.shows.grouped and self.shown is not None
-        newest = available.identity if available is not None and version is None and not showing else None
+        newest = self._newest if version is None and not self._showing else None
         self.machine.advance(self._context.now)
         self._pump().run()
 
@@ -113,21 +132,41 @@ class Reading:
             slots = self.machine.slots
             return slots.writable() is None and slots.credited() is None and newest not in self.machine.landings
 
-        def refused() -> TransportError | None:
-            for stamp, identity, error in self._pull_errors:
-                wanted = identity.version >= version if version is not None else newest is None or identity >= newest
-                present = self.machine.catchup.available
-                overtaken = present is not None and present.identity > identity  # a newer one is to be had meanwhile
-                if stamp > began and wanted and not overtaken:
-                    return error
-            return None
+        def wanted(identity: Identity) -> bool:
+            return identity.version >= version if version is not None else newest is None or identity >= newest
 
         what = "no version" if version is None else f"version {version} did not come"
-        return await self._wait(there, timeout_s, what, refused)
+        await self._wait(there, timeout_s, what, lambda: self._refusal(began, wanted), passing=True)
+        return self._lease()
+
+    @property
+    def _newest(self) -> Identity | None:
+        """The newest version that the coordinator has offered."""
+        available = self.machine.catchup.available
+        return available.identity if available is not None else None
+
+    @property
+    def _showing(self) -> bool:
+        """P4: what a group is shown next, and when, is the coordinator's choice: what is shown now is the newest there is."""
+        return self.machine.shows.grouped and self.shown is not None
+
+    def _refusal(self, began: int, wanted: Callable[[Identity], bool]) -> TransportError | None:
+        """Why a version that is wanted cannot be pulled, if that was found after *began* and nothing newer is to be had."""
+        newest = self._newest
+        for stamp, identity, error in self._pull_errors:
+            if stamp > began and wanted(identity) and not (newest is not None and newest > identity):
+                return error
+        return None
 
     async def _wait(
-        self, there: Callable[[], bool], timeout_s: float | None, what: str, refused: Callable[[], TransportError | None] | None = None
-    ) -> Lease:
+        self,
+        there: Callable[[], bool],
+        timeout_s: float | None,
+        what: str,
+        refused: Callable[[], TransportError | None] = lambda: None,
+        *,
+        passing: bool = False,
+    ) -> None:
         deadline = None if timeout_s is None else self._context.now + timeout_s
         while True:
             if self._closed:
@@ -137,10 +176,10 @@ class Reading:
             if not self.slots:
                 raise WeightsError("nothing is bound", hint="await transport.bind(model.state_dict()) first")
             if there():
-                return self._lease()
-            if refused is not None and (error := refused()) is not None:
+                return
+            if (error := refused()) is not None:
                 raise error.copied()
-            if refused is not None and self.shown is not None:
+            if passing and self.shown is not None:
                 # P4: a group is shown the next version only once every rank has taken this one, be it to pass it over.
                 self.machine.shows.taken()
                 self._pump().run()

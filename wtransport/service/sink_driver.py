@@ -150,6 +150,10 @@ class SinkDriver:
         """See ``Reading.get``."""
         return await self.reading.get(version, timeout_s)
 
+    async def ready(self, timeout_s: float) -> int:
+        """See ``Reading.ready``."""
+        return await self.reading.ready(timeout_s)
+
     async def close(self) -> None:
         """Give everything back; tensors that are still referenced keep their memory."""
         self.reading.close()
