@@ -88,6 +88,10 @@ class BlockingTransport:
         """See ``Transport.admit``."""
         self._wait(self._transport.admit(name))
 
+    def replace(self, old: str, new: str) -> None:
+        """See ``Transport.replace``."""
+        self._wait(self._transport.replace(old, new))
+
     @staticmethod
     def _wait(call: Coroutine[Any, Any, T]) -> T:
         if asyncio._get_running_loop() is not None:

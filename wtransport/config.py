@@ -39,6 +39,9 @@ class TransportConfig:
         heartbeat_interval_s: Seconds between beats of the native heartbeat thread.
         silent_after_s: A member without a beat for this long is lost.
         rebuild_s: A restarted coordinator waits this long for the members of the last roster before it admits.
+        max_restarts: Of the member that hosts the coordinator, or of ``wtransport serve``: a member lost more often than this under one
+            name is excluded until it is admitted by hand; None never excludes it.
+        min_healthy: Likewise: live generators below which the job is reported ``unhealthy``, and no policy excludes one.
         max_frame_nbytes: Cap of one control frame.
         recorder_dir: Folder of the flight rings; None is the job's state directory of this user.
         recorder_records: Records kept in the ring of one member.
@@ -58,6 +61,8 @@ class TransportConfig:
     heartbeat_interval_s: float = 0.2
     silent_after_s: float = 1.0
     rebuild_s: float = 5.0
+    max_restarts: int | None = None
+    min_healthy: int = 0
     max_frame_nbytes: int = 64 << 20
     recorder_dir: Path | None = None
     recorder_records: int = 4096
@@ -72,6 +77,8 @@ class TransportConfig:
         for name, low in (("copy_threads", 1), ("streams", 1), ("inflight_buckets", 1), ("recorder_records", 16)):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
+        if min(self.max_restarts or 0, self.min_healthy) < 0:
+            raise ConfigError("max_restarts and min_healthy must not be negative")
         if self.recorder_records > 1 << 18:
             raise ConfigError(f"recorder_records must be at most {1 << 18}, not {self.recorder_records}")
         if self.streams > 64 or self.copy_threads > 256:

@@ -18,8 +18,8 @@ from wtransport.errors import BusyError, ClosedError, ConfigError, TransportErro
 from wtransport.eventlog import EventLog
 from wtransport.handle import PutHandle, chain
 from wtransport.memory.inspector import Inspector
+from wtransport.orchestration import Orchestration
 from wtransport.service.abandoned import close_abandoned
-from wtransport.service.describe import LinkInfo, MemberInfo, describe_links, describe_members
 from wtransport.service.member import MemberService
 from wtransport.service.putrecord import PutRecord
 from wtransport.service.thread import ServiceThread
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from types import TracebackType
 
-    from wtransport.session.messages import EventNotice
     from wtransport.session.outcomes import Receipt
     from wtransport.update import Update
 
@@ -74,7 +73,7 @@ def connect(
     return Transport(url, profile, backend, config or TransportConfig())
 
 
-class Transport:
+class Transport(Orchestration):
     """A member's handle on a job; made by ``connect``.
 
     All coroutines may be awaited from any event loop (asyncio or uvloop), of any thread; ``blocking`` serves code without one. A
@@ -308,27 +307,7 @@ class Transport:
         version: int = await self._run(self._landing("ready", wait_s))
         return version
 
-    # Everybody.
-
-    async def members(self) -> tuple[MemberInfo, ...]:
-        """The job's members as the coordinator last told."""
-        return await self._run(self._on_service(describe_members))
-
-    def events(self) -> AsyncIterator[EventNotice]:
-        """Yield what happens in the job from now on; the kinds of events are listed in the README."""
-        return self._events.follow()
-
-    async def exclude(self, name: str, reason: str) -> None:
-        """Put a member out of the job; it keeps its last version, is told, and may come back after ``admit``."""
-        await self._steer("exclude", name, reason)
-
-    async def admit(self, name: str) -> None:
-        """Let an excluded member come back."""
-        await self._steer("admit", name, "")
-
-    async def describe(self) -> tuple[LinkInfo, ...]:
-        """The data links of this member: peer, backend, and why that one."""
-        return await self._run(self._on_service(describe_links))
+    # Everybody (and see Orchestration).
 
     @property
     def blocking(self) -> BlockingTransport:
@@ -357,14 +336,6 @@ class Transport:
     async def _take(self, method: str, *args: Any) -> Update:
         thread, _ = self._serving()
         return await take(thread, lambda: self._landing(method, *args))
-
-    async def _on_service(self, describe: Any) -> Any:
-        return describe(self._serving()[1])
-
-    async def _steer(self, verb: str, name: str, reason: str) -> None:
-        complaint = await self._run(self._serving()[1].steer(verb, name, reason))
-        if complaint:
-            raise ConfigError(f"{verb} {name}: {complaint}")
 
     def _serving(self) -> tuple[ServiceThread, MemberService]:
         if self._failure is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import queue
@@ -58,6 +59,7 @@ class Peer:
         self._events: dict[str, list[dict[str, Any]]] = {}
         self._seen: dict[str, list[dict[str, Any]]] = {}
         self._held: dict[str, Any] = {}
+        self._older: list[Any] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def open(self, url: str, role: str, config: dict[str, Any] | None = None, key: str = "", **arguments: Any) -> Answer:
@@ -121,6 +123,7 @@ class Peer:
         update = await self._transports[key].get(version, timeout_s=timeout_s)
         answer = _look(update)
         if keep:
+            self._older.append(self._held.get(key))  # one kept before stays kept
             self._held[key] = update
         else:
             update.release()
@@ -143,10 +146,7 @@ class Peer:
         return self._seen[key]
 
     async def members(self, key: str = "") -> Answer:
-        return [
-            {"name": item.name, "role": item.role, "incarnation": item.incarnation, "rank": item.rank}
-            for item in await self._transports[key].members()
-        ]
+        return [dataclasses.asdict(item) for item in await self._transports[key].members()]
 
     async def links(self, key: str = "") -> Answer:
         return [[item.peer, item.direction, item.backend] for item in await self._transports[key].describe()]
@@ -159,6 +159,9 @@ class Peer:
 
     async def admit(self, name: str, key: str = "") -> Answer:
         await self._transports[key].admit(name)
+
+    async def replace(self, old: str, new: str, key: str = "") -> Answer:
+        await self._transports[key].replace(old, new)
 
     async def close(self, key: str = "") -> Answer:
         await self._transports[key].close()

@@ -202,7 +202,7 @@ def test_a_fork_held_open_by_a_child_does_not_hide_the_end_of_its_parent(member:
     child = generator.call("linger", raw=raw)
     try:
         generator.kill()
-        until(lambda: "gen" not in {item["name"] for item in trainer.call("members")}, 5.0, "the loss is seen")
+        until(lambda: "lost" in {item["state"] for item in trainer.call("members")}, 5.0, "the loss is seen")
     finally:
         os.kill(child, signal.SIGKILL)
 

@@ -54,7 +54,7 @@ def listening(pid: int) -> set[str]:
 
 
 def incarnations(process: Process) -> dict[str, str]:
-    return {item["name"]: item["incarnation"] for item in process.call("members")}
+    return {item["name"]: item["incarnation"] for item in process.call("members") if item["state"] == "live"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

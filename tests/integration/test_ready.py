@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import wtransport
-from tests.helpers.processes import Process
 from tests.integration.conftest import linked, outcome, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.helpers.processes import Process
 
 
 def weights(value: float) -> dict[str, torch.Tensor]:
@@ -42,7 +43,7 @@ async def test_it_waits_for_the_first_version_and_says_what_is_missing(job: Call
     with pytest.raises(wtransport.WeightsError, match="nothing is bound"):
         await generator.ready()
     await generator.bind(weights(0.0))
-    with pytest.raises(wtransport.DeadlineError, match="no current version within 0.2 s; held here: None"):
+    with pytest.raises(wtransport.DeadlineError, match=r"no current version within 0\.2 s; held here: None"):
         await generator.ready(timeout_s=0.2)
     waiting = asyncio.create_task(generator.ready())
     await linked(trainer)
@@ -67,7 +68,7 @@ async def test_a_version_that_nobody_can_give_is_a_typed_error(job: Callable[...
 @pytest.mark.parametrize("backend", ["shm", "tcp"])
 def test_a_generator_that_restarts_under_its_name_catches_up_from_another(member: Callable[..., Process], backend: str) -> None:
     trainer = member("trainer", backend=backend)
-    other = member("generator", name="other", backend=backend, bind={})
+    member("generator", name="other", backend=backend, bind={})
     again = member("generator", name="again", backend=backend, bind={})
     reaches(trainer, "other", "again")
     assert outcome(trainer.call("put", version=1), "again") == "delivered"

@@ -33,11 +33,11 @@ def _main(
     pass
 
 
-def _register(name: str, module: str, summary: str) -> None:
-    """Add the command *name*, which hands its arguments to the typer object ``app`` of *module*."""
+def _register(name: str, module: str, summary: str, attribute: str = "app") -> None:
+    """Add the command *name*, which hands its arguments to the typer object *attribute* of *module*."""
 
     def run(context: typer.Context) -> None:
-        command: typer.Typer = importlib.import_module(module).app
+        command: typer.Typer = getattr(importlib.import_module(module), attribute)
         command(args=list(context.args), prog_name=f"wtransport {name}")
 
     # The command's own parser sees every argument, --help included.
@@ -56,4 +56,8 @@ def _register(name: str, module: str, summary: str) -> None:
 _register("trace", "wtransport.cli.trace", "Show what members did, from their flight records.")
 _register("doctor", "wtransport.cli.doctor", "Say what can run on this machine, and why not.")
 _register("serve", "wtransport.cli.serve", "Run the coordinator of a job alone.")
+_register("members", "wtransport.cli.members", "List a job's members: state, version held, lag, last seen.")
+_register("exclude", "wtransport.cli.steer", "Put a member out of its job.", "exclude")
+_register("admit", "wtransport.cli.steer", "Let an excluded member come back.", "admit")
+_register("replace", "wtransport.cli.steer", "Put a member out and give its place to another.", "replace")
 _register("demo", "wtransport.cli.demo", "Train a small policy while generators follow its weights.")

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from wtransport.cli.failing import failing
 from wtransport.config import TransportConfig
-from wtransport.errors import TransportError
 from wtransport.service.standalone import serve as serve_coordinator
 
 app = typer.Typer(add_completion=False)
@@ -25,11 +25,8 @@ def serve(
     The job's secret is read from WTRANSPORT_SECRET; without one only members of this user on this host are admitted.
     """
     console = Console(stderr=True, soft_wrap=True)
-    try:
+    with failing():
         asyncio.run(_serve(url, TransportConfig.from_env(), console))
-    except TransportError as error:
-        console.print(f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
 
 
 async def _serve(url: str, config: TransportConfig, console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.coordinator import Coordinator
+from wtransport.session.identity import MemberId
+from wtransport.session.report import Pulse, report
+from wtransport.session.steering import Policies
 
 if TYPE_CHECKING:
     import socket
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from wtransport.backends.hostfacts import HostFacts
     from wtransport.config import TransportConfig
     from wtransport.control.secret import Secret
-    from wtransport.session.identity import MemberId
 
 _JOIN_TIMEOUT_S = 10.0
 
@@ -46,7 +49,12 @@ class CoordinatorHost:
         self._config = config
         self._facts = facts
         self._loop = asyncio.get_running_loop()
-        self.machine = Coordinator(secrets.token_hex(16), rebuild_s=config.rebuild_s, answer_timeout_s=config.stall_timeout_s)
+        self.machine = Coordinator(
+            secrets.token_hex(16),
+            rebuild_s=config.rebuild_s,
+            answer_timeout_s=config.stall_timeout_s,
+            policies=Policies(config.max_restarts, config.min_healthy),
+        )
         self._pump = Pump(self.machine, {act.Send: self._send, act.Expel: self._expel, act.Emit: lambda _: None})
         self._listener = Listener(secret=secret)
         self._tokens: TokenTable[MemberId] = TokenTable()
@@ -105,9 +113,12 @@ class CoordinatorHost:
 
         def first(message: object) -> None:
             deadline.cancel()
-            if not isinstance(message, msg.Join):
+            if isinstance(message, msg.MembersRequest | msg.SteerRequest):
+                self._operate(channel, message)
+            elif isinstance(message, msg.Join):
+                self._join(channel, message)
+            else:
                 raise ProtocolError(f"the first message must be Join, not {type(message).__name__}")
-            self._join(channel, message)
 
         channel.attach(first, lambda error: deadline.cancel())
 
@@ -127,7 +138,31 @@ class CoordinatorHost:
         self.machine.on_join(join, token, self._pump.now)
         self._pump.run()
 
+    def _operate(self, channel: ControlChannel, message: object) -> None:
+        """A channel that is no member's: an operator's, authenticated like any other. Its end is nobody's loss."""
+        operator = MemberId(f"operator:{secrets.token_hex(16)}")
+        self._channels[operator] = channel
+
+        def serve(request: object) -> None:
+            if not isinstance(request, msg.MembersRequest | msg.SteerRequest):
+                raise ProtocolError(f"{type(request).__name__} is not an operator's to send")
+            self._message(operator, request)
+
+        channel.attach(serve, lambda error: self._closed(operator, channel, error))
+        serve(message)
+
+    def _pulses(self) -> dict[MemberId, Pulse]:
+        found = {}
+        for member, handle in self._handles.items():
+            with contextlib.suppress(KeyError):  # its socket has just ended
+                seen_ns, progress_ns = self._heart.stats(handle)
+                found[member] = Pulse(seen_ns / 1e9, progress_ns / 1e9, progress_ns / 1e9 > self._config.silent_after_s)
+        return found
+
     def _message(self, member: MemberId, message: object) -> None:
+        if isinstance(message, msg.MembersRequest):
+            self._send(act.Send(member, msg.MembersReply(message.request, report(self.machine, self._pulses()))))
+            return
         dispatch.member_to_coordinator(self.machine, member, message, self._pump.now)
         self._pump.run()
 

@@ -1,4 +1,4 @@
-"""What a member can say of its job and its links."""
+"""What can be said of a job's members and a member's links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from wtransport.service.member import MemberService
+    from wtransport.session.messages import MemberStatus
 
 
 @dataclass(frozen=True)
@@ -14,8 +17,16 @@ class MemberInfo:
     """One member.
 
     Attributes:
+        state: ``live``; ``stalled`` (it beats, its Python does not run); or, of one that is gone, ``excluded`` or ``lost``.
+        cause: Why it is not live.
         incarnation: Its present admission: 128 random bits, hex.
         ordinal: (term, n) of the admission; the higher of two under one name is the living one.
+        version: Newest version it holds, of its part if it is a trainer; None if it holds none.
+        publication: That version's publication, as ``term.n``.
+        lag: Newest version to be had minus the one it holds; None if there is none, or it holds none.
+        seen_s: Age of its last heartbeat, seconds; None if it is not live.
+        progress_s: Age of its Python's last progress as that heartbeat had it, seconds.
+        losses: How often it was lost under this name since it was last admitted by hand.
     """
 
     name: str
@@ -23,9 +34,17 @@ class MemberInfo:
     group: str | None
     rank: int
     world_size: int
+    state: str
+    cause: str
     incarnation: str
     ordinal: tuple[int, int]
     addresses: tuple[str, ...]
+    version: int | None
+    publication: str | None
+    lag: int | None
+    seen_s: float | None
+    progress_s: float | None
+    losses: int
 
 
 @dataclass(frozen=True)
@@ -39,12 +58,30 @@ class LinkInfo:
     rejected: tuple[tuple[str, str], ...]
 
 
-def describe_members(service: MemberService) -> tuple[MemberInfo, ...]:
-    """The roster, in order of admission."""
-    records = sorted(service.context.membership.members.values(), key=lambda item: item.ordinal)
-    return tuple(
-        MemberInfo(item.name, item.role, item.group or None, item.rank, item.world_size, item.member, item.ordinal, item.urls)
-        for item in records
+def describe_members(statuses: Iterable[MemberStatus]) -> tuple[MemberInfo, ...]:
+    """The coordinator's report as the user reads it."""
+    return tuple(_info(status) for status in statuses)
+
+
+def _info(status: MemberStatus) -> MemberInfo:
+    record, held = status.record, status.held
+    return MemberInfo(
+        name=record.name,
+        role=record.role,
+        group=record.group or None,
+        rank=record.rank,
+        world_size=record.world_size,
+        state=status.state,
+        cause=status.cause,
+        incarnation=record.member,
+        ordinal=record.ordinal,
+        addresses=record.urls,
+        version=held.version if held is not None else None,
+        publication=str(held.publication) if held is not None else None,
+        lag=status.lag,
+        seen_s=status.seen_s,
+        progress_s=status.progress_s,
+        losses=status.losses,
     )
 
 

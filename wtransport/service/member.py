@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,15 @@ from wtransport.control.channel import Channel, ChannelLimits
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.secret import Secret
-from wtransport.errors import BusyError, ClosedError, ConfigError, DeadlineError, FencedError, RegistrationError, TransportError
+from wtransport.errors import BusyError, ClosedError, ConfigError, FencedError, RegistrationError, TransportError
 from wtransport.memory.budget import MemoryBudget
 from wtransport.recorder.format import Op
 from wtransport.recorder.ring import FlightRecorder
 from wtransport.service.client import ClientCalls, CoordinatorClient
 from wtransport.service.context import Context
 from wtransport.service.coordinator_host import CoordinatorHost
+from wtransport.service.describe import MemberInfo, describe_members
+from wtransport.service.requests import Requests
 from wtransport.service.sink_driver import SinkCalls, SinkDriver
 from wtransport.service.source_driver import SourceDriver
 from wtransport.session import messages as msg
@@ -87,8 +88,7 @@ class MemberService:
         self._host: CoordinatorHost | None = None
         self._listener: Listener | None = None
         self._client: CoordinatorClient | None = None
-        self._steering: dict[int, asyncio.Future[str]] = {}
-        self._steers = itertools.count(1)
+        self._requests = Requests(self._send, config.stall_timeout_s)
         self._urls: tuple[str, ...] = ()
         self.context: Context
         self.source: SourceDriver
@@ -144,9 +144,7 @@ class MemberService:
 
     async def close(self, reason: str) -> None:
         """Leave, stop every work, give everything back."""
-        for future in self._steering.values():
-            if not future.done():
-                future.set_exception(ClosedError("the transport was closed before the coordinator answered"))
+        self._requests.fail(ClosedError("the transport was closed before the coordinator answered"))
         if self.sink is not None:
             await self.sink.close()
         if hasattr(self, "source"):
@@ -168,18 +166,17 @@ class MemberService:
                 context.recorder.event(Op.LEAVE, detail=reason)
                 context.recorder.close()
 
-    async def steer(self, verb: str, name: str, reason: str) -> str:
-        """Ask the coordinator to exclude or admit *name*; returns its complaint, or nothing."""
-        number = next(self._steers)
-        future = self._steering[number] = asyncio.get_running_loop().create_future()
-        try:
-            if not self._send(msg.SteerRequest(number, verb, name, reason)):
-                return "there is no coordinator at the moment"
-            return await asyncio.wait_for(future, self._config.stall_timeout_s)
-        except TimeoutError as error:
-            raise DeadlineError(f"the coordinator did not answer within {self._config.stall_timeout_s:g} s", phase=verb) from error
-        finally:
-            self._steering.pop(number, None)
+    async def steer(self, verb: str, name: str, reason: str, other: str = "") -> str:
+        """Ask the coordinator to exclude, admit or replace *name*; returns its complaint, or nothing."""
+        reply = await self._requests.ask(verb, lambda number: msg.SteerRequest(number, verb, name, reason, other))
+        assert isinstance(reply, msg.SteerReply)
+        return reply.message
+
+    async def members(self) -> tuple[MemberInfo, ...]:
+        """The coordinator's report."""
+        reply = await self._requests.ask("members", msg.MembersRequest)
+        assert isinstance(reply, msg.MembersReply)
+        return describe_members(reply.members)
 
     async def _host_address(self) -> str:
         """The interface to listen on: explicit, else loopback for a loopback coordinator, else the route to it."""
@@ -274,10 +271,8 @@ class MemberService:
                         _EVENT_OPS[message.kind], peer=message.member, version=message.version, detail=message.detail
                     )
                 self._on_event(message)
-            case msg.SteerReply():
-                future = self._steering.get(message.request)
-                if future is not None and not future.done():
-                    future.set_result(message.message)
+            case msg.SteerReply() | msg.MembersReply():
+                self._requests.answered(message)
             case msg.PublicationBegun() if not membership.on_publication(message):
                 return
             case _:
@@ -287,10 +282,13 @@ class MemberService:
 
     def _coordinator_lost(self, error: TransportError) -> None:
         self.source.coordinator_lost = error
+        self._requests.fail(error)
         self._on_event(msg.EventNotice("coordinator lost", "", None, str(error)))
 
     def _redraw(self, why: str) -> None:
         """P5: endpoints and grants of the old incarnation are dropped before a new one is drawn."""
+        if self.context.membership.admitted:
+            self._on_event(msg.EventNotice("expelled", self._profile.name, None, why))
         error = FencedError(f"this member was lost or excluded: {why}")
         self.source.links.drop_all(error)
         if self.sink is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import NO_PUBLICATION, MemberId
-from wtransport.session.jobstate import JobState
 from wtransport.session.roster import REPLACED_HINT
+from wtransport.session.steering import Steering
 
 
-class Coordinator(JobState):
+class Coordinator(Steering):
     """Sans-IO coordinator of one job: events in, actions out."""
 
     # Membership.
@@ -26,7 +26,9 @@ class Coordinator(JobState):
         if self._rebuild_deadline is not None and join.member not in self._expected:
             self._queue(join.member, lambda later: self.on_join(join, beat_token, later))
             return
-        self.roster.excluded.update({name: "excluded before the coordinator restarted" for name in declaration.excluded})
+        if declaration.term != self.term:
+            known = set(declaration.excluded) - self.roster.admitted
+            self.roster.excluded = dict.fromkeys(known, "excluded before the coordinator restarted") | self.roster.excluded
         refusal = self.roster.refusal(join)
         if refusal is not None:
             self.out += [act.Send(join.member, refusal), act.Expel(join.member)]
@@ -35,6 +37,9 @@ class Coordinator(JobState):
             text = f"a newer incarnation of {join.name} took this member's place"
             self.out.append(act.Send(rival, msg.Refused("fenced", text, REPLACED_HINT, False)))
             self.on_lost(rival, "fenced", text, now)
+        if join.name in self.roster.excluded:  # it was replaced once too often
+            self.on_join(join, beat_token, now)
+            return
         self._rebuilt = True
         record = self.roster.admit(join, self.term.counter)
         self.out.append(act.Send(join.member, msg.Welcome(self.term, record.ordinal, self.publication, beat_token)))
@@ -45,6 +50,7 @@ class Coordinator(JobState):
         self._announce_view()
         self._declare(record, declaration, now)
         self._notice("joined", record.name, None, f"{record.role} rank {record.rank} of {record.world_size}")
+        self.watch_health()
         self._expected.discard(join.member)
         if self._rebuild_deadline is not None and not self._expected:
             self._open(now)
@@ -76,11 +82,14 @@ class Coordinator(JobState):
     def on_lost(self, member: MemberId, kind: str, cause: str, now: float) -> None:
         """A member is gone (``lost``, ``left``, ``fenced``, ``excluded``): tell all, and go on without it."""
         self._queued = [item for item in self._queued if item.member != member]
-        record = self.roster.remove(member)
+        record = self.roster.remove(member, kind, cause)
         if record is None:
             return
         self.out.append(act.Expel(member))
         self._notice(kind, record.name, None, cause)
+        if kind in ("lost", "fenced"):
+            self.count_loss(record, cause)
+        self.watch_health()
         self._declared.pop(member, None)
         for state in self.ledger.versions.values():
             if member in state.awaiting:
@@ -101,27 +110,6 @@ class Coordinator(JobState):
             if before != message.binding:
                 self._let_go(member, None)
             self._offer(member)
-
-    def steer(self, requester: MemberId, message: msg.SteerRequest, now: float) -> None:
-        """Exclude or admit by name."""
-        answer = ""
-        named = [item for item in self.roster.members.values() if item.name == message.name]
-        if message.verb == "exclude" and not named:
-            answer = f"no live member is called {message.name}"
-        elif message.verb == "exclude" and any(item.member == self.host for item in named):
-            answer = f"{message.name} hosts the coordinator; serve it apart if its trainer may have to go"
-        elif message.verb == "exclude":
-            self.roster.excluded[message.name] = message.reason
-            for record in named:
-                self.out.append(act.Send(record.member, msg.Refused("fenced", f"excluded: {message.reason}", "wait for admit()", True)))
-                self.on_lost(record.member, "excluded", message.reason, now)
-        elif message.name in self.roster.excluded:
-            del self.roster.excluded[message.name]
-            self._notice("admitted", message.name, None, message.reason)
-            self._announce_view()
-        else:
-            answer = f"{message.name} is not excluded"
-        self.out.append(act.Send(requester, msg.SteerReply(message.request, answer)))
 
     # Puts.
 

@@ -145,5 +145,7 @@ def member_to_coordinator(machine: Coordinator, member: MemberId, message: objec
             machine.on_show_taken(member, message)
         case msg.SteerRequest():
             machine.steer(member, message, now)
+        case msg.Straggler():
+            machine.on_straggler(member, message, now)
         case _:
             raise ProtocolError(f"{type(message).__name__} is not for the coordinator")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from wtransport.session.identity import MemberId
@@ -10,18 +11,36 @@ from wtransport.session.messages import Join, MemberRecord, Refused
 REPLACED_HINT = "was it started twice, or does a second job use this address? Each job needs an address of its own"
 
 
+_MAX_DEPARTED = 256
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A member that is gone, and not in order: ``kind`` is ``lost``, ``fenced`` or ``excluded``."""
+
+    record: MemberRecord
+    kind: str
+    cause: str
+
+
 @dataclass
 class Roster:
     """Live members, names that are excluded, and incarnations that may not come back.
 
     Attributes:
         view: Rises with every change; informational.
+        admitted: Names admitted by hand: what members believed of their exclusion before counts no more.
+        departed: By name, the last ones that were lost or put out, until they are back.
+        losses: By name, how often it was lost or fenced.
         gone: Incarnations that were lost, fenced or excluded: a living process behind one redraws it before it joins again (P5).
     """
 
     members: dict[MemberId, MemberRecord] = field(default_factory=dict)
     bindings: dict[MemberId, int] = field(default_factory=dict)
     excluded: dict[str, str] = field(default_factory=dict)
+    admitted: set[str] = field(default_factory=set)
+    departed: dict[str, Departure] = field(default_factory=dict)
+    losses: Counter[str] = field(default_factory=Counter)
     gone: set[MemberId] = field(default_factory=set)
     view: int = 0
     _ordinal: int = 0
@@ -59,15 +78,22 @@ class Roster:
         self._ordinal += 1
         record = MemberRecord(join.member, join.role, join.group, join.rank, join.world_size, join.name, join.urls, (term, self._ordinal))
         self.members[join.member] = record
+        self.departed.pop(join.name, None)
         self.view += 1
         return record
 
-    def remove(self, member: MemberId) -> MemberRecord | None:
+    def remove(self, member: MemberId, kind: str, cause: str) -> MemberRecord | None:
         """Take the member out for good: this incarnation does not come back."""
         record = self.members.pop(member, None)
         self.bindings.pop(member, None)
         if record is not None:
             self.gone.add(member)
+            if kind == "left":
+                self.departed.pop(record.name, None)  # it went in order: nobody looks for it
+            else:
+                self.departed[record.name] = Departure(record, kind, cause)
+            if len(self.departed) > _MAX_DEPARTED:
+                del self.departed[next(iter(self.departed))]
             self.view += 1
         return record
 

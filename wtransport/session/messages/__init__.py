@@ -15,6 +15,8 @@ from wtransport.session.messages.coordination import (
     Installed,
     Join,
     Leave,
+    MembersReply,
+    MembersRequest,
     NewTerm,
     Overtaken,
     PublicationBegun,
@@ -33,6 +35,7 @@ from wtransport.session.messages.coordination import (
     ShowTaken,
     SteerReply,
     SteerRequest,
+    Straggler,
     Superseded,
     TermRefused,
     Unavailable,
@@ -58,7 +61,7 @@ from wtransport.session.messages.peer import (
     SourceManifest,
     Want,
 )
-from wtransport.session.messages.records import Declaration, Holding, MemberRecord
+from wtransport.session.messages.records import Declaration, Holding, MemberRecord, MemberStatus
 
 MESSAGES: tuple[type, ...] = (
     Join,
@@ -77,6 +80,8 @@ MESSAGES: tuple[type, ...] = (
     Ready,
     ShowTaken,
     SteerRequest,
+    Straggler,
+    MembersRequest,
     Welcome,
     Refused,
     NewTerm,
@@ -96,6 +101,7 @@ MESSAGES: tuple[type, ...] = (
     Release,
     EventNotice,
     SteerReply,
+    MembersReply,
     DataOffer,
     SourceManifest,
     Want,
@@ -131,6 +137,9 @@ __all__ = [
     "Join",
     "Leave",
     "MemberRecord",
+    "MemberStatus",
+    "MembersReply",
+    "MembersRequest",
     "Misfit",
     "Mismatch",
     "NewTerm",
@@ -157,6 +166,7 @@ __all__ = [
     "SourceManifest",
     "SteerReply",
     "SteerRequest",
+    "Straggler",
     "Superseded",
     "TermRefused",
     "Unavailable",

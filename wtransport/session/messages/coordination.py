@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wtransport.session.identity import Identity, MemberId, Publication, Term
-from wtransport.session.messages.records import Declaration, Holding, MemberRecord
+from wtransport.session.messages.records import Declaration, Holding, MemberRecord, MemberStatus
 
 # Member to coordinator.
 
@@ -137,12 +137,29 @@ class ShowTaken:
 
 @dataclass(frozen=True)
 class SteerRequest:
-    """Ask to ``exclude`` or ``admit`` the member of that name."""
+    """Ask to ``exclude`` or ``admit`` the member of that name, or to ``replace`` it by the one called *other*."""
 
     request: int
     verb: str
     name: str
     reason: str
+    other: str
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """Trainer to coordinator: by its policy the generator that made no progress on *identity* is to be excluded."""
+
+    identity: Identity
+    sink: MemberId
+    reason: str
+
+
+@dataclass(frozen=True)
+class MembersRequest:
+    """Ask who is in the job and how they are; a member or an operator may."""
+
+    request: int
 
 
 # Coordinator to member.
@@ -307,3 +324,11 @@ class SteerReply:
 
     request: int
     message: str
+
+
+@dataclass(frozen=True)
+class MembersReply:
+    """Answer to MembersRequest."""
+
+    request: int
+    members: tuple[MemberStatus, ...]

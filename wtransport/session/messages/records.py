@@ -38,6 +38,31 @@ class Holding:
 
 
 @dataclass(frozen=True)
+class MemberStatus:
+    """One member as an orchestrator sees it; also of names that are excluded or were lost.
+
+    Attributes:
+        record: As last admitted.
+        state: ``live``, ``stalled`` (it beats, its Python does not run), ``excluded`` or ``lost``.
+        cause: Why it is not live.
+        held: Newest version it holds whole (a trainer: its part).
+        lag: Newest available version minus the one held, 0 if it holds the newest; None if it holds nothing, or nothing is available.
+        seen_s: Age of its last heartbeat, seconds; 0 for the member that hosts the coordinator, None if it is not live.
+        progress_s: Age of its Python's last progress when it sent that heartbeat, seconds.
+        losses: How often it was lost or fenced under this name since it was last admitted by hand.
+    """
+
+    record: MemberRecord
+    state: str
+    cause: str
+    held: Identity | None
+    lag: int | None
+    seen_s: float | None
+    progress_s: float | None
+    losses: int
+
+
+@dataclass(frozen=True)
 class Declaration:
     """What a member tells a coordinator that it joins or re-joins, so that a new one can rebuild the ledger (P6).
 
