@@ -11,6 +11,7 @@ from typing import Final, Literal, Self
 from wtransport.errors import ConfigError
 
 VerifyLevel = Literal["off", "wire", "full"]
+StragglerPolicy = Literal["behind", "wait", "exclude", "raise"]
 _PREFIX = "WTRANSPORT_"
 
 
@@ -34,6 +35,11 @@ class TransportConfig:
         inflight_buckets: Buckets under way to one generator at a time.
         connect_timeout_s: Longest wait for the coordinator, a peer, or a rendezvous.
         credit_timeout_s: Wait for a writable slot at a generator before it is reported ``behind``.
+        straggler: What a put does about a generator that takes nothing, for want of a writable slot, a binding or a link: ``behind`` goes
+            on without it after ``credit_timeout_s``; ``wait`` does after ``straggler_timeout_s``; ``exclude`` then puts it out of the job
+            (a transfer that moves is progress, however slow); ``raise`` raises ``UndeliveredError`` once the others are served.
+        straggler_timeout_s: See ``straggler``.
+        min_delivered: A put that reached fewer generators raises ``UndeliveredError``; the version stands, and the others pull it later.
         stall_timeout_s: A transfer, or an awaited answer, without progress for this long has failed.
         abort_grace_s: Wait for cancelled native work to settle before its endpoint is aborted.
         heartbeat_interval_s: Seconds between beats of the native heartbeat thread.
@@ -56,6 +62,9 @@ class TransportConfig:
     inflight_buckets: int = 4
     connect_timeout_s: float = 60.0
     credit_timeout_s: float = 1.0
+    straggler: StragglerPolicy = "behind"
+    straggler_timeout_s: float = 30.0
+    min_delivered: int = 0
     stall_timeout_s: float = 30.0
     abort_grace_s: float = 5.0
     heartbeat_interval_s: float = 0.2
@@ -77,14 +86,15 @@ class TransportConfig:
         for name, low in (("copy_threads", 1), ("streams", 1), ("inflight_buckets", 1), ("recorder_records", 16)):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
-        if min(self.max_restarts or 0, self.min_healthy) < 0:
-            raise ConfigError("max_restarts and min_healthy must not be negative")
+        if min(self.max_restarts or 0, self.min_healthy, self.min_delivered) < 0:
+            raise ConfigError("max_restarts, min_healthy and min_delivered must not be negative")
         if self.recorder_records > 1 << 18:
             raise ConfigError(f"recorder_records must be at most {1 << 18}, not {self.recorder_records}")
         if self.streams > 64 or self.copy_threads > 256:
             raise ConfigError("streams is at most 64 and copy_threads at most 256")
-        if self.verify not in typing.get_args(VerifyLevel):
-            raise ConfigError(f"verify must be one of {typing.get_args(VerifyLevel)}, not {self.verify!r}")
+        for name, words in (("verify", typing.get_args(VerifyLevel)), ("straggler", typing.get_args(StragglerPolicy))):
+            if getattr(self, name) not in words:
+                raise ConfigError(f"{name} must be one of {words}, not {getattr(self, name)!r}")
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name.endswith("_s") and not (isinstance(value, int | float) and 0 < value < 1e9):

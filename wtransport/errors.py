@@ -221,6 +221,20 @@ class WithdrawnError(TransportError):
         self.by = by
 
 
+class UndeliveredError(TransportError):
+    """A put reached fewer generators than its settings ask for; the version stands, and those that live pull it later.
+
+    Args:
+        receipt: The put's receipt: what became of it at each generator.
+    """
+
+    code = "undelivered"
+
+    def __init__(self, message: str, *, receipt: object = None, **fields: object) -> None:
+        super().__init__(message, **fields)  # type: ignore[arg-type]
+        self.receipt = receipt
+
+
 class RegistrationError(TransportError):
     """Memory could not be allocated, mapped or registered; nothing was published."""
 

@@ -182,6 +182,7 @@ class Transport(Orchestration):
             WeightsError: If the weights cannot be moved as they are; nothing moved.
             SourceChangedError: If the weights were written to meanwhile; the tensors are named.
             WithdrawnError: If another rank withdrew the version.
+            UndeliveredError: If it reached fewer generators than ``straggler`` or ``min_delivered`` ask for; the version stands.
         """
         starting = self._submit(self._put(weights, version, snapshot=snapshot, nowait=False, rewind=rewind))
         try:

@@ -21,9 +21,9 @@ def steer(machine: Coordinator, verb: str, name: str, other: str = "") -> str:
     return reply.message
 
 
-def started(policies: Policies = Policies()) -> Coordinator:
+def started(policies: Policies | None = None) -> Coordinator:
     """A trainer and the generators a and b."""
-    machine = Coordinator("c", rebuild_s=5.0, answer_timeout_s=30.0, policies=policies)
+    machine = Coordinator("c", rebuild_s=5.0, answer_timeout_s=30.0, policies=policies or Policies())
     machine.on_join(join("t", "trainer"), b"", 0.0)
     machine.on_join(join("a"), b"", 0.0)
     machine.on_join(join("b"), b"", 0.0)

@@ -6,15 +6,37 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wtransport.session.outcomes import Delivered, Excluded, Outcome, Receipt
+from wtransport.errors import UndeliveredError
+from wtransport.session.outcomes import BehindOutcome, Delivered, Excluded, Lost, Outcome, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from wtransport.config import TransportConfig
     from wtransport.service.plans import Digests
     from wtransport.service.putrecord import PutRecord
     from wtransport.session import actions as act
     from wtransport.weights.manifest import Manifest
+
+
+def undelivered(receipt: Receipt, config: TransportConfig) -> UndeliveredError | None:
+    """What a put's settings say against its outcomes, if anything."""
+    if receipt.noop:
+        return None
+    late = {name: outcome for name, outcome in receipt.outcomes.items() if isinstance(outcome, BehindOutcome)}
+    stuck = {name: outcome for name, outcome in receipt.outcomes.items() if isinstance(outcome, Lost) and outcome.cause.code == "deadline"}
+    if config.straggler == "raise" and (late or stuck):
+        named = [f"{name}: {outcome.reason}" for name, outcome in sorted(late.items())]
+        named += [f"{name}: {outcome.cause.message}" for name, outcome in sorted(stuck.items())]
+        text = f"version {receipt.version} was not taken by {len(named)} generator(s) in time: {'; '.join(named[:5])}"
+        first = min([*late, *stuck])
+        return UndeliveredError(text, receipt=receipt, peer=first, version=receipt.version, phase="put", hint="the version stands")
+    if len(receipt.delivered) < config.min_delivered:
+        others = ", ".join(f"{name} {outcome.name}" for name, outcome in sorted(receipt.outcomes.items()) if outcome.name != "delivered")
+        text = f"version {receipt.version} reached {len(receipt.delivered)} generator(s), min_delivered={config.min_delivered}"
+        hint = f"the version stands; the others: {others}" if others else "the version stands; no other generator is in the job"
+        return UndeliveredError(text, receipt=receipt, version=receipt.version, phase="put", hint=hint)
+    return None
 
 
 class Receipts:

@@ -17,7 +17,7 @@ from wtransport.service.downstream import Downstreams
 from wtransport.service.plans import Digests, SinkPlan, content_digest, name_weights, plan_for
 from wtransport.service.pump import Pump
 from wtransport.service.putrecord import PutRecord
-from wtransport.service.receipts import Receipts
+from wtransport.service.receipts import Receipts, undelivered
 from wtransport.service.writing import Writing
 from wtransport.session import actions as act
 from wtransport.session import dispatch
@@ -51,7 +51,8 @@ class SourceDriver:
         self.machine = Source(
             rank=profile.rank if trainer else 0,
             world_size=profile.world_size if trainer else 1,
-            credit_timeout_s=config.credit_timeout_s,
+            credit_timeout_s=config.credit_timeout_s if config.straggler == "behind" else config.straggler_timeout_s,
+            straggler=config.straggler,
             stall_timeout_s=config.stall_timeout_s,
         )
         self.links = Downstreams(context, self._message, self._linked, self._gone)
@@ -276,7 +277,11 @@ class SourceDriver:
             detail = "no tensor differs from the version put before"
             self._emit(msg.EventNotice("unchanged", context.membership.profile.name, record.version, detail))
         record.free_source()
-        if not record.done.cancelled():
+        if record.done.cancelled():
+            return
+        if (error := undelivered(receipt, context.config)) is not None:
+            record.done.set_exception(error)
+        else:
             record.done.set_result(receipt)
 
     def _put_error(self, action: act.PutError) -> None:

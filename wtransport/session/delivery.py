@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from wtransport.session.identity import Identity, MemberId
-from wtransport.session.outcomes import Outcome
+from wtransport.session.outcomes import BehindOutcome, Outcome
 
 
 class DeliveryState(enum.Enum):
@@ -16,6 +16,7 @@ class DeliveryState(enum.Enum):
     BEGUN = "begun"
     WRITING = "writing"
     PARTED = "parted"
+    JUDGED = "judged"
     SETTLED = "settled"
 
 
@@ -27,6 +28,7 @@ class Delivery:
         serves: True for a pull: its end is the sink's business, not the put's.
         slot: The granted slot while the sink waits for PART or RETURN, else -1.
         writing: Whether native work over the weights may be unsettled.
+        verdict: JUDGED: what it comes to if the coordinator does not put the sink out, as it was asked to.
     """
 
     number: int
@@ -40,6 +42,7 @@ class Delivery:
     generation: int = 0
     writing: bool = False
     outcome: Outcome | None = None
+    verdict: BehindOutcome | None = None
 
     @property
     def active(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from wtransport.errors import TransportError, error_classes
 from wtransport.session import actions as act
@@ -11,6 +12,8 @@ from wtransport.session import messages as msg
 from wtransport.session.delivery import Delivery, DeliveryState, Put, PutState, SinkLink
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.outcomes import BehindOutcome, Excluded, Outcome
+
+Straggler = Literal["behind", "wait", "exclude", "raise"]
 
 
 class DeliveryBook:
@@ -20,10 +23,14 @@ class DeliveryBook:
         rank: This trainer's rank (0 for a generator that serves what it holds).
         world_size: Trainer ranks; 1 for a generator.
         credit_timeout_s: How long a sink may wait for a slot, and how long one that is not linked yet is waited for.
+        straggler: What becomes of a sink that is late by then: ``exclude`` asks the coordinator to put it out; ``wait`` and ``raise`` only
+            wait for one that has not bound, too.
         stall_timeout_s: How long an answer may take without any sign of progress.
     """
 
-    def __init__(self, *, rank: int, world_size: int, credit_timeout_s: float, stall_timeout_s: float) -> None:
+    def __init__(
+        self, *, rank: int, world_size: int, credit_timeout_s: float, stall_timeout_s: float, straggler: Straggler = "behind"
+    ) -> None:
         self.out: list[act.Action] = []
         self.rank = rank
         self.world_size = world_size
@@ -35,6 +42,7 @@ class DeliveryBook:
         self._next = 0
         self._credit_timeout_s = credit_timeout_s
         self._stall_timeout_s = stall_timeout_s
+        self._straggler = straggler
 
     def link(self, sink: MemberId) -> SinkLink:
         """The link's state, made on first use."""
@@ -60,7 +68,7 @@ class DeliveryBook:
         link = self.link(delivery.sink)
         if delivery.state is not DeliveryState.UNREADY or put.identity is None:
             return
-        if link.linked and link.binding == 0 and not delivery.serves:
+        if link.linked and link.binding == 0 and not delivery.serves and self._straggler == "behind":
             self._settle(delivery, BehindOutcome("the generator has not bound yet"), now)
             return
         mismatch = self._misfit(link, put)
@@ -99,6 +107,16 @@ class DeliveryBook:
         delivery.state = DeliveryState.WRITING
         delivery.slot, delivery.generation, delivery.writing = slot, generation, True
         self.out.append(act.StartWrite(delivery.number, delivery.put, delivery.sink, slot, generation))
+
+    def _late(self, delivery: Delivery, outcome: BehindOutcome, now: float) -> None:
+        """A sink did not take the version in time; by the policy it is behind, or the coordinator is asked to put it out."""
+        put = self.puts[delivery.put]
+        if self._straggler == "exclude" and not delivery.serves and put.identity is not None and delivery.state is not DeliveryState.JUDGED:
+            delivery.state, delivery.verdict = DeliveryState.JUDGED, outcome
+            delivery.deadline = now + self._stall_timeout_s
+            self.out.append(act.Send(COORDINATOR, msg.Straggler(put.identity, delivery.sink, outcome.reason)))
+        else:
+            self._settle(delivery, outcome, now)
 
     def _answer(self, sink: MemberId, identity: Identity, outcome: Outcome, now: float) -> None:
         delivery = self._find(sink, identity)

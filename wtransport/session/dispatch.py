@@ -29,6 +29,8 @@ def coordinator_to_source(machine: Source, message: object, now: float) -> None:
             machine.on_overtaken(message, now)
         case msg.Withdrawn():
             machine.on_withdrawn(message, now)
+        case msg.StragglerKept():
+            machine.on_straggler_kept(message, now)
         case msg.PublicationBegun():
             machine.on_publication(message.publication, now)
 

@@ -8,7 +8,7 @@ from wtransport.session import messages as msg
 from wtransport.session.delivery import DeliveryState, Put, PutState
 from wtransport.session.delivery_book import DeliveryBook
 from wtransport.session.identity import COORDINATOR, Identity, MemberId, Publication
-from wtransport.session.outcomes import AheadOutcome, BehindOutcome, Delivered, Lost, Outcome, OvertakenOutcome
+from wtransport.session.outcomes import AheadOutcome, BehindOutcome, Delivered, Excluded, Lost, Outcome, OvertakenOutcome
 
 
 class Source(DeliveryBook):
@@ -117,6 +117,12 @@ class Source(DeliveryBook):
                         self._settle(delivery, BehindOutcome("withdrawn while it was under way"), now)
                 self._finish_if_done(put)
 
+    def on_straggler_kept(self, message: msg.StragglerKept, now: float) -> None:
+        """The coordinator does not put the late sink out."""
+        delivery = self._find(message.sink, message.identity)
+        if delivery is not None and delivery.state is DeliveryState.JUDGED:
+            self._settle(delivery, BehindOutcome(message.reason), now)
+
     def on_publication(self, publication: Publication, now: float) -> None:
         """P3: the end of a publication fails its unfinished puts on all ranks."""
         for put in list(self.puts.values()):
@@ -217,7 +223,11 @@ class Source(DeliveryBook):
 
     def on_behind(self, sink: MemberId, message: msg.Behind, now: float) -> None:
         """P2: decided by the sink, once per version."""
-        self._answer(sink, message.identity, BehindOutcome(message.reason), now)
+        delivery = self._find(sink, message.identity)
+        if delivery is not None and now - delivery.opened >= self._credit_timeout_s:
+            self._late(delivery, BehindOutcome(message.reason), now)
+        else:
+            self._answer(sink, message.identity, BehindOutcome(message.reason), now)
 
     def on_installed(self, sink: MemberId, message: msg.Installed, now: float) -> None:
         """The sink verified and installed the version."""
@@ -254,7 +264,8 @@ class Source(DeliveryBook):
             delivery.slot = -1
             put = self.puts[delivery.put]
             fields = {"peer": self.targets.get(sink, sink[:8]), "version": put.version, "phase": delivery.state.value}
-            self._settle(delivery, Lost(cause.copied().with_fields(**fields)), now)
+            lost = Lost(cause.copied().with_fields(**fields))
+            self._settle(delivery, Excluded(delivery.verdict.reason) if delivery.verdict is not None else lost, now)
 
     # The driver.
 
@@ -329,15 +340,19 @@ class Source(DeliveryBook):
             link = self.link(delivery.sink)
             if delivery.state is DeliveryState.UNREADY:
                 mismatch = self._misfit(link, put)
-                patient = delivery.opened + self._stall_timeout_s
+                patient = delivery.opened + max(self._stall_timeout_s, self._credit_timeout_s)
                 if mismatch is not None:
                     self._exclude(delivery, mismatch, now)
                 elif link.linked and link.binding and now < patient:
                     # Both ends plan a manifest that is new: that is work, not a slot that is lacking.
                     delivery.deadline = patient
+                elif link.linked and not link.binding:
+                    self._late(delivery, BehindOutcome("the generator has not bound yet"), now)
                 else:
                     why = "no plan within the stall time" if link.linked else "no data endpoint within the credit time"
-                    self._settle(delivery, BehindOutcome(why), now)
+                    self._late(delivery, BehindOutcome(why), now)
+            elif delivery.verdict is not None:
+                self._settle(delivery, delivery.verdict, now)
             elif delivery.state in (DeliveryState.BEGUN, DeliveryState.PARTED):
                 missing = sorted(set(range(self.world_size)) - set(put.ranks)) if put.ranks else []
                 text = f"trainer ranks {missing} did not put version {put.version}" if missing else "the generator did not answer"

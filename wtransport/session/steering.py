@@ -59,6 +59,7 @@ class Steering(JobState):
         elif len(self.roster.generators) <= self.policies.min_healthy:
             detail = f"not excluded, since min_healthy={self.policies.min_healthy}: {message.reason}"
             self._notice("behind", record.name, message.identity.version, detail)
+            self.out.append(act.Send(member, msg.StragglerKept(message.identity, message.sink, detail)))
         else:
             self._exclude(record.name, message.reason, now)
 

@@ -309,6 +309,15 @@ class Release:
 
 
 @dataclass(frozen=True)
+class StragglerKept:
+    """Answer to Straggler: the generator stays a member, for *reason*."""
+
+    identity: Identity
+    sink: MemberId
+    reason: str
+
+
+@dataclass(frozen=True)
 class EventNotice:
     """Something for ``events()``: kind, the member's name, version, and what was the cause."""
 
