@@ -45,6 +45,8 @@ class TransportConfig:
         heartbeat_interval_s: Seconds between beats of the native heartbeat thread.
         silent_after_s: A member without a beat for this long is lost.
         rebuild_s: A restarted coordinator waits this long for the members of the last roster before it admits.
+        hosts_coordinator: Whether trainer rank 0 hosts the coordinator where nothing answers at the url yet; False where ``wtransport
+            serve`` does, so that members started before it cannot take its place.
         max_restarts: Of the member that hosts the coordinator, or of ``wtransport serve``: a member lost more often than this under one
             name is excluded until it is admitted by hand; None never excludes it.
         min_healthy: Likewise: live generators below which the job is reported ``unhealthy``, and no policy excludes one.
@@ -70,6 +72,7 @@ class TransportConfig:
     heartbeat_interval_s: float = 0.2
     silent_after_s: float = 1.0
     rebuild_s: float = 5.0
+    hosts_coordinator: bool = True
     max_restarts: int | None = None
     min_healthy: int = 0
     max_frame_nbytes: int = 64 << 20

@@ -52,7 +52,7 @@ def connect(
     """Describe a member of the job at *url*; ``async with``, or ``await transport.open()``, joins it.
 
     Members start in any order. Trainer rank 0 hosts the coordinator at *url*, unless something answers there already (``wtransport
-    serve``).
+    serve``), or ``hosts_coordinator`` says that something will.
 
     Args:
         url: The coordinator's address: ``tcp://host:port``, ``tcp://[v6]:port``, ``unix:///path`` or ``unix://@name``.
@@ -105,7 +105,7 @@ class Transport(Orchestration):
         """
         if self._closed or self._service is not None:
             raise ClosedError("this transport is closed") if self._closed else BusyError("this transport is open already")
-        hosts = self.profile.role == "trainer" and self.profile.rank == 0
+        hosts = self.profile.role == "trainer" and self.profile.rank == 0 and self.config.hosts_coordinator
         failed: weakref.WeakMethod[Any] = weakref.WeakMethod(self._failed)
         self._thread = ServiceThread(f"wtransport-{self.profile.name}")
         try:

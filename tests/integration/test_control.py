@@ -70,6 +70,19 @@ def test_members_start_in_any_order(start: Callable[..., Process], url: str, set
     assert {outcome(receipt, name) for name in generators} == {"delivered"}
 
 
+def test_rank_0_leaves_the_address_to_a_coordinator_that_is_served_later(
+    served: Callable[[str], tuple[Script, str]], start: Callable[..., Process], url: str, settings: dict[str, Any]
+) -> None:
+    trainer = start()
+    config = settings | {"recorder_dir": str(settings["recorder_dir"]), "hosts_coordinator": False}
+    opening = trainer.start("open", url=url, role="trainer", config=config)
+    assert not trainer.done(opening)
+    host, _ = served(url)
+    trainer.result(opening)
+    host.send_signal(signal.SIGKILL)
+    until(lambda: [event for event in trainer.call("events") if event["kind"] == "coordinator lost"], what="the event")
+
+
 async def test_waiting_for_nobody_ends_and_says_what_was_tried(settings: dict[str, Any]) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     config = wtransport.TransportConfig(**settings | {"connect_timeout_s": 0.5})

@@ -317,6 +317,23 @@ def test_an_excluded_generator_keeps_its_version_and_catches_up_once_admitted(me
     assert outcome(trainer.call("put", version=3), "out") == "delivered"
 
 
+def test_a_trainer_that_hosts_the_coordinator_restarts_and_its_first_puts_hold(member: Callable[..., Process]) -> None:
+    """Generators of the job before come back in the middle of the first puts of the new trainer, and with an older term."""
+    first = member("trainer")
+    generators = [member("generator", name=f"gen-{index}", bind=BIG) for index in range(2)]
+    reaches(first, "gen-0", "gen-1")
+    assert outcome(first.call("put", version=5, **BIG), "gen-0") == "delivered"
+    first.kill()
+    second = member("trainer")
+    counted = second.call("put_many", first=6, last=40, **BIG)
+    assert not counted["lost"], counted
+    reaches(second, "gen-0", "gen-1")
+    receipt = second.call("put", version=41, **BIG)
+    assert {name: item["outcome"] for name, item in receipt["outcomes"].items()} == {"gen-0": "delivered", "gen-1": "delivered"}
+    for generator in generators:
+        assert generator.call("get", version=41)["values"] == [41.0]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_slots_granted_to_a_dead_writer_are_abandoned_for_fresh_ones(
     start: Callable[..., Process], member: Callable[..., Process], url: str, backend: str

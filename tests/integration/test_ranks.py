@@ -113,6 +113,25 @@ def test_a_trainer_rank_is_killed_and_replaced(start: Callable[..., Process], me
         assert generator.call("get", version=version)["values"] == [float(version)]
 
 
+def test_a_rank_that_dies_under_a_put_is_named_at_once(start: Callable[..., Process], member: Callable[..., Process], url: str) -> None:
+    """The other rank's part is delivered and waits for one that will never come: nobody waits for the stall time (an hour here)."""
+    start().call("serve", url=url, config={})
+    patient = {"stall_timeout_s": 3600.0}
+    trainers = ranks(member, config=patient)
+    generator = member("generator", name="gen", config=patient)
+    for trainer in trainers:
+        reaches(trainer, "gen")
+    for receipt in put(trainers, 1, [NAMES[:2], NAMES[2:]]):
+        assert outcome(receipt, "gen") == "delivered"
+    waiting = trainers[0].start("put", version=2, names=NAMES[:2])
+    time.sleep(0.3)  # its part is written by then; if not, the loss comes before it, which ends it all the same
+    trainers[1].kill()
+    with pytest.raises(PeerError, match=r"version 2 was withdrawn by rank 1 \(trainer-1 lost: ") as caught:
+        trainers[0].result(waiting, 10.0)
+    assert caught.value.kind == "WithdrawnError"
+    assert generator.call("get")["values"] == [1.0]
+
+
 def group(member: Callable[..., Process], name: str = "tp") -> list[Process]:
     return [member("generator", group=name, rank=rank, world_size=2, name=f"{name}-{rank}") for rank in range(2)]
 

@@ -6,7 +6,7 @@ from tests.session.jobs import Job, held
 
 
 def test_half_a_version_is_never_shown() -> None:
-    """Rank 1 dies after rank 0's part is written: the publication ends, the landing fails, the old version stays."""
+    """Rank 1 dies after rank 0's part is written: the version is withdrawn, the landing fails, the old version stays."""
     job = Job(trainers=2, generators=1, version=1)
     numbers = job.put(2)
     job.sim.step(job.until_write(job.trainers[0]))
@@ -14,7 +14,7 @@ def test_half_a_version_is_never_shown() -> None:
     job.sim.trainer(1, 2)
     job.sim.settle()
     assert held(job.generators[0]) == 1
-    assert job.trainers[0].source.settled[numbers[0]] == ("error", "stale")
+    assert job.trainers[0].source.settled[numbers[0]] == ("error", "withdrawn")
 
 
 def test_the_same_version_again_is_a_no_op() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from wtransport.control.secret import Secret
 
 _JOIN_TIMEOUT_S = 10.0
+# 2026-01-01 UTC. A term of milliseconds since then is above those of earlier starts without anything being kept: a member that comes back
+# to a restarted coordinator need not tell it a higher one, which would end the puts it has admitted meanwhile.
+_TERM_EPOCH_MS = 1_767_225_600_000
 
 
 class CoordinatorHost:
@@ -53,6 +57,7 @@ class CoordinatorHost:
             secrets.token_hex(16),
             rebuild_s=config.rebuild_s,
             answer_timeout_s=config.stall_timeout_s,
+            first_term=max(1, time.time_ns() // 1_000_000 - _TERM_EPOCH_MS),
             policies=Policies(config.max_restarts, config.min_healthy),
         )
         self._pump = Pump(self.machine, {act.Send: self._send, act.Expel: self._expel, act.Emit: lambda _: None})

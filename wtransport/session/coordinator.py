@@ -99,8 +99,16 @@ class Coordinator(Steering):
             self._send_all(group.lose(record.rank))
         self._announce_view()
         if record.role == "trainer" and member in self.trainers:
+            self._end_puts(record, f"{kind}: {cause}", now)
             self.trainers = ()
         self._let_go(member, None)
+
+    def _end_puts(self, record: msg.MemberRecord, why: str, now: float) -> None:
+        """P3: a rank is gone; no sink can complete a version whose part of that rank is not in: the others need not wait for it."""
+        for state in list(self.ledger.versions.values()):
+            current = state.identity.publication == self.publication and len(state.settled) < state.world_size
+            if current and record.rank not in state.settled and not state.withdrawn_by:
+                self._withdraw(state, f"rank {record.rank} ({record.name} {why})", now)
 
     def on_bound(self, member: MemberId, message: msg.Bound, now: float) -> None:
         """A sink has a new binding: what its old slots held is gone, and it may pull."""

@@ -68,7 +68,8 @@ class Put:
         kind: What it is held as once settled: ``reference``, ``snapshot``, ``slot``; ``none`` if that cannot be (``verify="off"``).
         manifest: Digest of the source manifest it follows.
         parts: In how many trainers' parts the version was put.
-        withdrawing: Cancelled by its user; the coordinator's word decides whether it stands (P3).
+        withdrawing: Cancelled by its user, or the version was withdrawn elsewhere; the coordinator's word decides whether it stands (P3).
+        stands: The coordinator's word was that it does.
     """
 
     number: int
@@ -86,6 +87,7 @@ class Put:
     digest: int | None = None
     asked_digest: bool = False
     withdrawing: bool = False
+    stands: bool = False
     ranks: tuple[int, ...] = ()
 
 

@@ -31,14 +31,15 @@ class JobState:
         incarnation: 128 random bits of this start, 32 hex digits.
         rebuild_s: How long the members of a declared roster are waited for (P6).
         answer_timeout_s: How long sinks may take to answer a withdrawal.
+        first_term: Above the terms of earlier starts if it can be; where it is not, members say so, and a higher one is taken (P6).
 
     Attributes:
         host: The member whose process this coordinator lives in, if any: it cannot be excluded by those who need it.
     """
 
-    def __init__(self, incarnation: str, *, rebuild_s: float, answer_timeout_s: float) -> None:
+    def __init__(self, incarnation: str, *, rebuild_s: float, answer_timeout_s: float, first_term: int = 1) -> None:
         self.out: list[act.Action] = []
-        self.term = Term(1, incarnation)
+        self.term = Term(first_term, incarnation)
         self.roster = Roster()
         self.ledger = Ledger()
         self.groups: dict[str, Group] = {}
@@ -192,7 +193,8 @@ class JobState:
         if state.dead:
             state.holders.clear()
         withdrawn = msg.Withdrawn(state.identity, state.withdrawn_by, state.installed)
-        self._send_all((member, withdrawn) for member in self.trainers)
+        # Not only to a full set: the others of one that lost a rank still wait for this.
+        self._send_all((record.member, withdrawn) for record in self.roster.trainers)
         self._notice("withdrawn" if state.dead else "withdrawal refused", "", state.identity.version, state.withdrawn_by)
 
     def _announce(self, state: VersionState, *, again: bool = False) -> None:

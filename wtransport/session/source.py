@@ -34,7 +34,7 @@ class Source(DeliveryBook):
     def withdraw(self, number: int, now: float) -> None:
         """P3: the user cancelled the put. What has not started is dropped, the rest settles, the coordinator decides."""
         put = self.puts.get(number)
-        if put is None or put.state in (PutState.HELD, PutState.ENDED) or put.withdrawing:
+        if put is None or put.state in (PutState.HELD, PutState.ENDED) or put.withdrawing or put.stands:
             return
         put.withdrawing = True
         if put.identity is None:
@@ -111,7 +111,7 @@ class Source(DeliveryBook):
             if not message.stands:
                 self._fail_put(put, "withdrawn", f"version {put.version} was withdrawn by {message.by}", now, by=message.by)
             else:
-                put.withdrawing = False
+                put.withdrawing, put.stands = False, True
                 for delivery in list(put.deliveries.values()):
                     if delivery.active and delivery.state is not DeliveryState.PARTED:
                         self._settle(delivery, BehindOutcome("withdrawn while it was under way"), now)
@@ -242,6 +242,10 @@ class Source(DeliveryBook):
     def on_failed(self, sink: MemberId, message: msg.Failed, now: float) -> None:
         """The version did not install at the sink."""
         if message.code == "withdrawn":
+            # The sink was told before us, or its answer overtook the coordinator's: that one decides whether the version stands (P3).
+            for put in self.puts.values():
+                if put.identity == message.identity and put.state is PutState.DELIVERING and not (put.withdrawing or put.stands):
+                    put.withdrawing, put.deadline = True, now + self._stall_timeout_s
             outcome: Outcome = BehindOutcome("withdrawn")
         else:
             outcome = Lost(self._error(message.code, message.message, sink, message.identity, tensor=message.tensor, phase="install"))

@@ -30,11 +30,14 @@ class Steering(JobState):
         incarnation: See ``JobState``.
         rebuild_s: See ``JobState``.
         answer_timeout_s: See ``JobState``.
+        first_term: See ``JobState``.
         policies: What happens without being asked.
     """
 
-    def __init__(self, incarnation: str, *, rebuild_s: float, answer_timeout_s: float, policies: Policies = Policies()) -> None:
-        super().__init__(incarnation, rebuild_s=rebuild_s, answer_timeout_s=answer_timeout_s)
+    def __init__(
+        self, incarnation: str, *, rebuild_s: float, answer_timeout_s: float, first_term: int = 1, policies: Policies = Policies()
+    ) -> None:
+        super().__init__(incarnation, rebuild_s=rebuild_s, answer_timeout_s=answer_timeout_s, first_term=first_term)
         self.policies = policies
         self._healthy = False
 
