@@ -13,8 +13,8 @@ import torch
 
 import wtransport
 import wtransport.transport
-from tests.helpers.processes import WAIT_S, Process, until
-from tests.helpers.zygote import Zygote
+from wtransport.testing.cluster import WAIT_S, Cluster, Process, until
+from wtransport.testing.zygote import Zygote
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -41,34 +41,22 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def start(zygote: Zygote, request: pytest.FixtureRequest) -> Iterator[Callable[..., Process]]:
-    """``start()``: a process that waits for commands; all are killed after the test."""
-    processes: list[Process] = []
-
-    def fork(**env: str) -> Process:
-        processes.append(Process(zygote, env))
-        return processes[-1]
-
-    yield fork
-    for process in processes:
-        process.end()
+def cluster(zygote: Zygote, url: str, settings: dict[str, Any]) -> Iterator[Cluster]:
+    """One job of real processes; all are killed after the test."""
+    with Cluster(url, config=settings | {"recorder_dir": str(settings["recorder_dir"])}, zygote=zygote) as made:
+        yield made
 
 
 @pytest.fixture
-def member(start: Callable[..., Process], url: str, settings: dict[str, Any]) -> Callable[..., Process]:
-    """``member("generator", name=..., config={...}, bind={...})``: a member of one job in a process of its own."""
+def start(cluster: Cluster) -> Callable[..., Process]:
+    """``start()``: a process that waits for commands."""
+    return cluster.start
 
-    def join(
-        role: str, *, at: str = url, config: dict[str, Any] | None = None, bind: dict[str, Any] | None = None, **arguments: Any
-    ) -> Process:
-        process = start()
-        chosen = settings | {"recorder_dir": str(settings["recorder_dir"])} | (config or {})
-        process.call("open", url=at, role=role, config=chosen, **arguments)
-        if role == "generator":
-            process.call("bind", **(bind or {}))
-        return process
 
-    return join
+@pytest.fixture
+def member(cluster: Cluster) -> Callable[..., Process]:
+    """``member("generator", name=..., config={...}, bind={...})``: a member of the job in a process of its own."""
+    return cluster.member
 
 
 @pytest.fixture

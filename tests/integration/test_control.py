@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import wtransport
-from tests.helpers.processes import PeerError, Process, until
 from tests.integration.conftest import linked, outcome, reaches, same
+from wtransport.testing.cluster import PeerError, Process, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 import wtransport
-from tests.helpers.processes import PeerError
 from tests.integration.conftest import linked, outcome, reaches, same
 from wtransport.memory import landing_slot
+from wtransport.testing.cluster import PeerError
 from wtransport.waiting import shielded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.helpers.processes import Process
+    from wtransport.testing.cluster import Process
 
 
 def weights(value: float, numel: int = 1000) -> dict[str, torch.Tensor]:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers.processes import until
 from tests.integration.conftest import reaches
+from wtransport.testing.cluster import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.helpers.processes import Process
+    from wtransport.testing.cluster import Process
 
 LAST = 210
 

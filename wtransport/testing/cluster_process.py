@@ -1,4 +1,4 @@
-"""Members in processes of their own: the tests' side. No wait is without a deadline."""
+"""One member's process: the side that commands it. No wait is without a deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from tests.helpers.zygote import Zygote
+    from wtransport.testing.zygote import Zygote
 
 WAIT_S = 25.0
 _POLL_S = 0.01
@@ -35,15 +35,15 @@ class PeerError(Exception):
 
 
 class Process:
-    """One peer process.
+    """One process that does what it is told.
 
     Args:
         zygote: Who forks it.
-        env: Variables added to its environment.
+        netns: Descriptor of the network namespace it lives in; None for ours.
     """
 
-    def __init__(self, zygote: Zygote, env: dict[str, str] | None = None) -> None:
-        self.pid, self._sock = zygote.fork(env or {})
+    def __init__(self, zygote: Zygote, netns: int | None = None) -> None:
+        self.pid, self._sock = zygote.fork(netns)
         self._pidfd = os.pidfd_open(self.pid)
         self._numbers = itertools.count(1)
         self._answers: dict[int, dict[str, Any]] = {}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
@@ -16,7 +15,9 @@ import random
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from wtransport.testing.cluster_tricks import Tricks
 
 if TYPE_CHECKING:
     import socket
@@ -32,37 +33,23 @@ def weights(value: float, num_tensors: int, numel: int) -> dict[str, Any]:
     return {f"layer.{index}": torch.full((numel,), float(value)) for index in range(num_tensors)}
 
 
-def block(how: str, seconds: float) -> None:
-    """Keep this thread busy."""
-    if how == "sleep":
-        time.sleep(seconds)
-    elif how == "gil":
-        # PyDLL does not release the GIL around the call.
-        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
-    elif how == "matmul":
-        import torch
-
-        matrix, until = torch.ones(1024, 1024), time.monotonic() + seconds
-        while time.monotonic() < until:
-            torch.mm(matrix, matrix)
-    else:
-        raise ValueError(how)
-
-
-class Peer:
+class Peer(Tricks):
     """Runs commands; each is a coroutine method."""
 
     def __init__(self, main: queue.SimpleQueue[Callable[[], object] | None], say: Callable[[dict[str, Any]], None]) -> None:
-        self._main = main
+        super().__init__(main)
         self._say = say
-        self._transports: dict[str, Any] = {}
         self._events: dict[str, list[dict[str, Any]]] = {}
         self._seen: dict[str, list[dict[str, Any]]] = {}
         self._held: dict[str, Any] = {}
         self._older: list[Any] = []
+        self._source: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def open(self, url: str, role: str, config: dict[str, Any] | None = None, key: str = "", **arguments: Any) -> Answer:
+    async def open(
+        self, url: str, role: Literal["trainer", "generator"], config: dict[str, Any] | None = None, key: str = "", **arguments: Any
+    ) -> Answer:
+        """Join the job as *role*; further arguments as for ``wtransport.connect``."""
         import wtransport
 
         settings = dict(config or {})
@@ -86,6 +73,7 @@ class Peer:
         return (await bound)[0]
 
     async def bind(self, num_tensors: int = 4, numel: int = 1024, key: str = "", names: list[str] | None = None) -> Answer:
+        """Bind float32 tensors of *numel* elements each."""
         wanted = weights(0, num_tensors, numel)
         return await self._transports[key].bind(wanted if names is None else {name: next(iter(wanted.values())) for name in names})
 
@@ -97,13 +85,24 @@ class Peer:
         value: float | None = None,
         key: str = "",
         names: list[str] | None = None,
+        mark: bool = False,
         **arguments: Any,
     ) -> Answer:
-        source = weights(version if value is None else value, num_tensors, numel)
+        """Put tensors that all hold *value*, by default the version's number; says when it began and ended.
+
+        *mark*: the tensors of the put before, of which only the first and last elements change, which costs no time.
+        """
+        filled = float(version if value is None else value)
+        source = self._source if mark and self._source else weights(filled, num_tensors, numel)
         if names is not None:
             source = {name: next(iter(source.values())).clone() for name in names}
+        if mark:
+            self._source = source
+            for tensor in source.values():
+                tensor[0] = tensor[-1] = filled
+        start = time.monotonic()
         receipt = await self._transports[key].put(source, version, **arguments)
-        return _receipt(receipt)
+        return _receipt(receipt) | {"start": start, "end": time.monotonic()}
 
     async def put_many(self, first: int, last: int, num_tensors: int = 4, numel: int = 1024, key: str = "") -> Answer:
         """Put versions one after the other from the same tensors; counts outcomes, and keeps what was lost."""
@@ -120,6 +119,7 @@ class Peer:
         return {"outcomes": outcomes, "lost": lost}
 
     async def get(self, version: int | None = None, timeout_s: float | None = None, key: str = "", keep: bool = False) -> Answer:
+        """Get a version; *keep* holds its lease until ``release``."""
         update = await self._transports[key].get(version, timeout_s=timeout_s)
         answer = _look(update)
         if keep:
@@ -130,93 +130,68 @@ class Peer:
         return answer
 
     async def ready(self, timeout_s: float | None = None, key: str = "") -> Answer:
+        """Wait until the current version is held."""
         return await self._transports[key].ready(timeout_s=timeout_s)
 
     async def look(self, key: str = "") -> Answer:
+        """What the kept update holds now."""
         return _look(self._held[key])
 
     async def release(self, key: str = "") -> Answer:
+        """End the kept lease."""
         self._held.pop(key).release()
 
-    async def follow(self, key: str = "", most_s: float = 0.0) -> Answer:
+    async def follow(self, key: str = "", most_s: float = 0.0, marks: bool = False) -> Answer:
+        """Follow updates from now on, each held for up to *most_s*; ``seen`` tells which. *marks*: look at first and last elements only."""
         self._seen[key] = []
-        self._spawn(self._follow(key, most_s))
+        self._spawn(self._follow(key, most_s, marks))
 
     async def seen(self, key: str = "") -> Answer:
+        """What was followed so far; ``changed`` marks an update whose bytes did not stay as they were."""
         return self._seen[key]
 
     async def members(self, key: str = "") -> Answer:
+        """What the coordinator says of the members."""
         return [dataclasses.asdict(item) for item in await self._transports[key].members()]
 
     async def links(self, key: str = "") -> Answer:
+        """Peer, direction and backend of each data link."""
         return [[item.peer, item.direction, item.backend] for item in await self._transports[key].describe()]
 
     async def events(self, key: str = "") -> Answer:
+        """Every event so far, with the monotonic second it was heard at."""
         return self._events[key]
 
     async def exclude(self, name: str, reason: str, key: str = "") -> Answer:
+        """Put a member out."""
         await self._transports[key].exclude(name, reason)
 
     async def admit(self, name: str, key: str = "") -> Answer:
+        """Let one come back."""
         await self._transports[key].admit(name)
 
     async def replace(self, old: str, new: str, key: str = "") -> Answer:
+        """Give one's place to another."""
         await self._transports[key].replace(old, new)
 
     async def close(self, key: str = "") -> Answer:
+        """Leave the job."""
         await self._transports[key].close()
-
-    async def block(self, where: str, how: str, seconds: float) -> Answer:
-        if where == "main":
-            self._main.put(lambda: block(how, seconds))
-        else:
-            block(how, seconds)
-
-    async def fork(self) -> Answer:
-        """Fork a child that uses the transport as far as it may, collects garbage and exits; returns what it printed."""
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            _child(writer, dict(self._transports))
-        os.close(writer)
-        with open(reader, "rb") as pipe:
-            text = await asyncio.to_thread(pipe.read)
-        return {"status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "text": text.decode()}
-
-    async def linger(self, raw: bool = False) -> Answer:
-        """Fork a child that sleeps, and outlives this process; returns its process id. *raw*: as a C library forks, unknown to Python."""
-        pid = ctypes.PyDLL(None).fork() if raw else os.fork()
-        if pid == 0:
-            time.sleep(60)
-            os._exit(0)
-        return pid
-
-    async def load(self, num_workers: int) -> Answer:
-        """Read a data set with worker processes, forked from here."""
-        import torch
-
-        def read() -> list[int]:
-            loader = torch.utils.data.DataLoader(list(range(64)), batch_size=8, num_workers=num_workers)  # type: ignore[arg-type, var-annotated]
-            return [int(item) for batch in loader for item in batch]
-
-        return await asyncio.to_thread(read)
-
-    async def descriptors(self) -> Answer:
-        return len(os.listdir("/proc/self/fd"))
 
     async def _listen(self, transport: Any, key: str) -> None:
         async for event in transport.events():
-            self._events[key].append({"kind": event.kind, "member": event.member, "version": event.version, "detail": event.detail})
+            fields = {"kind": event.kind, "member": event.member, "version": event.version, "detail": event.detail}
+            self._events[key].append(fields | {"at": time.monotonic()})
 
-    async def _follow(self, key: str, most_s: float) -> None:
+    async def _follow(self, key: str, most_s: float, marks: bool) -> None:
         draw = random.Random(os.getpid())
         async for update in self._transports[key].updates():
             with update:
-                self._seen[key].append(_look(update))
+                at, before = time.monotonic(), _look(update, marks=marks)
+                self._seen[key].append(before | {"at": at})
                 if most_s:
                     await asyncio.sleep(draw.uniform(0, most_s))
-                    if (after := _look(update)) != self._seen[key][-1]:
+                    if (after := _look(update, marks=marks)) != before:
                         self._seen[key].append(after | {"changed": True})
 
     def _spawn(self, call: Any) -> None:
@@ -266,8 +241,9 @@ def serve(sock: socket.socket) -> None:
     thread.join()
 
 
-def _look(update: Any) -> dict[str, Any]:
-    values = sorted({float(value) for tensor in update.tensors.values() for value in (tensor.min(), tensor.max())})
+def _look(update: Any, *, marks: bool = False) -> dict[str, Any]:
+    ends = ((tensor[0], tensor[-1]) if marks else (tensor.min(), tensor.max()) for tensor in update.tensors.values())
+    values = sorted({float(value) for pair in ends for value in pair})
     return {"version": update.version, "seq": update.seq, "publication": update.publication, "values": values}
 
 
@@ -286,24 +262,3 @@ def _receipt(receipt: Any) -> dict[str, Any]:
 
 def _fields(error: Exception) -> dict[str, Any]:
     return {name: value for name in ("peer", "version", "phase", "rank", "tensor") if (value := getattr(error, name, None)) is not None}
-
-
-def _child(writer: int, transports: dict[str, Any]) -> None:
-    code = 1
-    try:
-        lines = []
-        for transport in transports.values():
-            try:
-                transport.blocking.members()
-                lines.append("served")
-            except Exception as error:
-                lines.append(type(error).__name__)
-            asyncio.run(transport.close())
-        transports.clear()
-        import gc
-
-        gc.collect()
-        os.write(writer, " ".join(lines).encode())
-        code = 0
-    finally:
-        os._exit(code)

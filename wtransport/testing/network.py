@@ -1,0 +1,7 @@
+"""Hosts."""
+
+
+class Host:
+    """A host."""
+
+    netns: int
