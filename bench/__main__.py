@@ -14,7 +14,7 @@ from rich.table import Table
 from bench import put as put_bench
 
 if TYPE_CHECKING:
-    from bench.put import Figure
+    from bench.figure import Figure
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -39,7 +39,7 @@ def put(
         said.print(f"{figure.name}: {_value(figure)} {_ratio(figure)}", style="dim")
         figures.append(figure)
     if as_json:
-        print(json.dumps(put_bench.as_json(figures), indent=2))
+        print(json.dumps(as_json(figures), indent=2))
     else:
         Console(width=160).print(_table(figures))
     if any(figure.met is False for figure in figures):

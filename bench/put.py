@@ -7,13 +7,14 @@ import contextlib
 import multiprocessing as mp
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 import wtransport
 from bench import workload
+from bench.figure import Figure
 from bench.limits import RawCopy, RawSockets, round_trip_us
 from bench.sides import Case, generator
 from bench.stats import Lag, median, peak_rss_nbytes, settle_garbage
@@ -30,25 +31,6 @@ _BIND_EVERY = 3
 _TRAINING_S = 1.0
 
 Weights = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the report.
-
-    Attributes:
-        ratio: The limit's seconds over ours (1 is the limit itself), median of the rounds; None where only a value is given.
-        target: What the ratio, or the value, is to reach.
-    """
-
-    name: str
-    value: float
-    unit: str
-    ratio: float | None
-    spread: tuple[float, float] | None
-    target: str
-    met: bool | None
-    rounds: int
 
 
 @dataclass
@@ -184,11 +166,6 @@ def latency(rounds: int) -> Iterator[Figure]:
     yield Figure("4 KiB over shm: put to yield, p50", yielded, "us", bare / yielded, None, "", None, len(outcome.latencies_us))
     yield Figure("4 KiB over shm: put to receipt, p50", median(outcome.measured) * 1e6, "us", None, None, "", None, rounds)
     yield Figure("4 KiB bare loopback TCP round trip, p50", bare, "us", 1.0, None, "", None, 2000)
-
-
-def as_json(figures: list[Figure]) -> list[dict[str, object]]:
-    """Plain data of the report."""
-    return [asdict(figure) for figure in figures]
 
 
 def _against(name: str, outcome: Outcome, target: float | None, limit: str) -> Figure:
