@@ -41,6 +41,10 @@ class Requests:
             if not self._send(request(number)):
                 raise PeerLostError("there is no coordinator at the moment", phase=what, hint="ask again once it is back")
             return await asyncio.wait_for(future, self._timeout_s)
+        except PeerLostError as error:
+            if error.phase == what:
+                raise
+            raise PeerLostError(f"the coordinator was lost before it answered: {error.message}", peer=error.peer, phase=what) from error
         except TimeoutError as error:
             raise DeadlineError(f"the coordinator did not answer within {self._timeout_s:g} s", phase=what) from error
         finally:
