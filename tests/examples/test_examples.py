@@ -25,7 +25,8 @@ def run(name: str, tmp_path: Path, timeout_s: float = 60.0) -> str:
 
 
 def test_there_is_a_test_for_every_example() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"quickstart", "sync_trainer", "late_joiner", "several_ranks", "real_model"}
+    named = {"quickstart", "sync_trainer", "late_joiner", "several_ranks", "real_model", "torchrun_elastic"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == named
 
 
 def test_quickstart(tmp_path: Path) -> None:

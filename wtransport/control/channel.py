@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wtransport.control.auth import Handshake, Role
 from wtransport.control.codec import DEFAULT_MAX_FRAME_NBYTES
+from wtransport.control.keepalive import end_when_unreachable
 from wtransport.control.link import Link
 from wtransport.errors import (
     BusyError,
@@ -36,7 +37,7 @@ class ChannelLimits:
             most one message more than this is ever held.
         max_receive_nbytes: Bytes of messages not yet iterated over; with more the peer is held up.
         stall_timeout_s: A `Channel.send` held up by a peer that takes nothing for so long breaks
-            the channel.
+            the channel, and so does a host that acknowledges nothing for so long.
     """
 
     max_frame_nbytes: int = DEFAULT_MAX_FRAME_NBYTES
@@ -314,6 +315,7 @@ async def open_channel(
     """
     loop = asyncio.get_running_loop()
     try:
+        end_when_unreachable(sock, limits.stall_timeout_s)
         channel = Channel(codec, secret, role, hello, peer, limits)
         channel.attach(on_message, on_closed)
         channel._on_opened = on_opened

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from wtransport import _native
-from wtransport.control.channel import Channel, ChannelLimits
+from wtransport.control.channel import Channel
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect, dial_raw
 from wtransport.control.preamble import BEAT
@@ -23,6 +23,7 @@ from wtransport.errors import (
     TransportError,
     error_classes,
 )
+from wtransport.service.limits import channel_limits
 from wtransport.session import messages as msg
 from wtransport.session.identity import Term
 
@@ -92,7 +93,7 @@ class CoordinatorClient:
         self._beat_handle = secrets.randbits(62)
         self._heart = _native.Heart(engine, config.heartbeat_interval_s, config.silent_after_s)
         self._codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
-        self._limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
+        self._limits = channel_limits(config)
         self._loop = asyncio.get_running_loop()
         self._toucher = self._loop.call_soon(self._touch)
         self._refusal: msg.Refused | None = None

@@ -10,12 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from wtransport import _native
-from wtransport.control.channel import Channel, ChannelLimits
+from wtransport.control.channel import Channel
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.preamble import BEAT
 from wtransport.control.tokens import TokenTable
 from wtransport.errors import PeerLostError, ProtocolError, TransportError
+from wtransport.service.limits import channel_limits
 from wtransport.service.localchannel import ControlChannel, LocalChannel
 from wtransport.service.pump import Pump
 from wtransport.session import actions as act
@@ -69,7 +70,7 @@ class CoordinatorHost:
         self._heart = _native.Heart(engine, config.heartbeat_interval_s, config.silent_after_s)
         self._toucher = self._loop.call_soon(self._touch)
         self._tasks: set[asyncio.Task[None]] = set()
-        limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
+        limits = channel_limits(config)
         codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
         hello = {"role": "coordinator", "facts": facts.to_wire()}
         self._listener.serve_channels(self._opened, codec=codec, hello=lambda: hello, limits=limits)

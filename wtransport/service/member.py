@@ -13,7 +13,7 @@ from wtransport.backends.hostfacts import HostFacts
 from wtransport.backends.registry import BackendRegistry
 from wtransport.config import TransportConfig, secret_path, state_dir
 from wtransport.control.address import TcpAddress, is_loopback, parse, route_host
-from wtransport.control.channel import Channel, ChannelLimits
+from wtransport.control.channel import Channel
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.secret import Secret
@@ -25,6 +25,7 @@ from wtransport.service.client import ClientCalls, CoordinatorClient
 from wtransport.service.context import Context
 from wtransport.service.coordinator_host import CoordinatorHost
 from wtransport.service.describe import MemberInfo, describe_members
+from wtransport.service.limits import channel_limits
 from wtransport.service.requests import Requests
 from wtransport.service.sink_driver import SinkCalls, SinkDriver
 from wtransport.service.source_driver import SourceDriver
@@ -131,7 +132,7 @@ class MemberService:
         if self._profile.role == "generator":
             self.sink = SinkDriver(self.context, SinkCalls(self.source.hold, self.source.release, self._post, self._on_event))
         self._listener = Listener(secret=secret)
-        limits = ChannelLimits(max_frame_nbytes=config.max_frame_nbytes, max_send_nbytes=4 * config.max_frame_nbytes)
+        limits = channel_limits(config)
         codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
         self._listener.serve_channels(self._opened, codec=codec, hello=lambda: self.context.hello(""), limits=limits)
         self._urls = await self._listener.listen(str(TcpAddress(host, 0)))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from wtransport.backends.base import Endpoint, OwnerEndpoint, Unavailable
 from wtransport.backends.hostfacts import HostFacts
 from wtransport.backends.select import Choice, choose
-from wtransport.control.channel import Channel, ChannelLimits
+from wtransport.control.channel import Channel
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect
 from wtransport.errors import InternalError, PeerLostError, ProtocolError, TransportError
+from wtransport.service.limits import channel_limits
 from wtransport.session import messages as msg
 
 if TYPE_CHECKING:
@@ -159,11 +160,10 @@ class Upstreams:
         channel = None
         for url in record.urls:
             try:
-                limits = ChannelLimits(
-                    max_frame_nbytes=context.config.max_frame_nbytes, max_send_nbytes=4 * context.config.max_frame_nbytes
-                )
                 hello = context.hello(record.member)
-                channel = await connect(url, secret=context.secret, hello=hello, codec=self._codec, deadline_s=timeout_s, limits=limits)
+                channel = await connect(
+                    url, secret=context.secret, hello=hello, codec=self._codec, deadline_s=timeout_s, limits=channel_limits(context.config)
+                )
                 break
             except TransportError as error:
                 errors.append(error)

@@ -50,10 +50,9 @@ class Source(DeliveryBook):
 
     def on_members(self, generators: dict[MemberId, str], now: float) -> None:
         """The generators that puts go to from now on; one that left settles as lost."""
-        gone = self.targets.keys() - generators.keys()
-        self.targets = dict(generators)
-        for member in gone:
+        for member in self.targets.keys() - generators.keys():
             self.on_sink_gone(member, PeerLostError("the generator left or was lost", phase="put"), now)
+        self.targets = dict(generators)
 
     def on_admitted(self, message: msg.PutAdmitted, now: float) -> None:
         """The version has its identity: deliver to every generator at once."""
