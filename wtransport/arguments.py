@@ -39,7 +39,16 @@ def positive_seconds(label: str, value: object) -> float:
 
 
 def check_member(
-    url: object, *, role: object, rank: object, world_size: object, group: object, name: object, backend: object, config: object
+    url: object,
+    *,
+    role: object,
+    rank: object,
+    world_size: object,
+    group: object,
+    name: object,
+    backend: object,
+    takeover: object,
+    config: object,
 ) -> None:
     """Check what ``connect`` was given.
 
@@ -50,6 +59,8 @@ def check_member(
         raise ConfigError(f"url must be a string, not {url!r}")
     if config is not None and not isinstance(config, TransportConfig):
         raise ConfigError(f"config must be a TransportConfig, not {type(config).__name__}")
+    if not isinstance(takeover, bool):
+        raise ConfigError(f"takeover must be a bool, not {takeover!r}")
     for label, text in (("name", name), ("group", group)):
         if text is not None and not (isinstance(text, str) and 0 < len(text) <= _MAX_NAME and text.isprintable()):
             raise ConfigError(f"{label} must be 1 to {_MAX_NAME} printable characters, not {text!r:.80}")

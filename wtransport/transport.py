@@ -47,6 +47,7 @@ def connect(
     world_size: int = 1,
     name: str | None = None,
     backend: str = "auto",
+    takeover: bool = False,
     config: TransportConfig | None = None,
 ) -> Transport:
     """Describe a member of the job at *url*; ``async with``, or ``await transport.open()``, joins it.
@@ -60,17 +61,19 @@ def connect(
         group: Generators of one group (an engine's ranks) are shown the same versions in the same order.
         rank: This member's rank among *world_size* trainers, or in its group.
         world_size: Trainer ranks, or ranks of the group.
-        name: Unique among live members; a restarted member under its old name takes the old one's place.
+        name: Unique among live members. Whoever has the name, or the rank, keeps it while it is alive, and a second one is refused; a
+            restarted member waits until its old self is found lost, and takes its place.
         backend: ``auto``, or the name of one backend to insist on.
+        takeover: Take the place at once, and fence the member that has it, alive or not.
         config: Settings; the defaults if None.
 
     Raises:
         ConfigError: If the arguments contradict each other; nothing was started.
     """
-    check_member(url, role=role, rank=rank, world_size=world_size, group=group, name=name, backend=backend, config=config)
+    check_member(url, role=role, rank=rank, world_size=world_size, group=group, name=name, backend=backend, takeover=takeover, config=config)
     default = f"trainer-{rank}" if role == "trainer" else f"{group or 'generator'}-{rank}-{socket.gethostname()}-{secrets.token_hex(4)}"
     profile = Profile(role, group or "", rank, world_size, name or default)
-    return Transport(url, profile, backend, config or TransportConfig())
+    return Transport(url, profile, backend, config or TransportConfig(), takeover=takeover)
 
 
 class Transport(Orchestration):
@@ -80,11 +83,12 @@ class Transport(Orchestration):
     forked child owns nothing of it.
     """
 
-    def __init__(self, url: str, profile: Profile, backend: str, config: TransportConfig) -> None:
+    def __init__(self, url: str, profile: Profile, backend: str, config: TransportConfig, *, takeover: bool = False) -> None:
         self.url = url
         self.profile = profile
         self.config = config
         self._backend = backend
+        self._takeover = takeover
         self._thread: ServiceThread | None = None
         self._service: MemberService | None = None
         self._failure: TransportError | None = None
@@ -100,7 +104,7 @@ class Transport(Orchestration):
 
         Raises:
             ConnectError: If nobody answered; the message lists what was tried.
-            JoinRefusedError: If the coordinator does not admit this member.
+            JoinRefusedError: If the coordinator does not admit this member: its name or rank is a live member's, say.
             AuthError: If one side does not know the other's secret.
         """
         if self._closed or self._service is not None:
@@ -124,6 +128,7 @@ class Transport(Orchestration):
             self.profile,
             self.config,
             backend=self._backend,
+            takeover=self._takeover,
             hosts=hosts,
             post=self._thread.post,
             on_event=self._events.add,

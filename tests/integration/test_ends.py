@@ -34,7 +34,7 @@ async def test_a_follower_whose_name_another_took_is_told(job: Callable[..., Any
     follower = first.updates()
     waiting = asyncio.ensure_future(anext(follower))
     await asyncio.sleep(0.1)
-    await job("generator", name="gen")
+    await job("generator", name="gen", takeover=True)
     for _ in range(2):
         with pytest.raises(wtransport.FencedError, match=r"took this member's place.*second job"):
             await asyncio.wait_for(waiting, 5)

@@ -165,13 +165,13 @@ def test_a_trainer_that_was_stopped_goes_on(member: Callable[..., Process], stop
     assert {outcome(receipt, name) for name in generators} == {"delivered"}, receipt
 
 
-def test_a_restarted_generator_takes_the_place_of_its_old_self(member: Callable[..., Process]) -> None:
+def test_a_generator_takes_the_place_of_a_live_one_when_told_to(member: Callable[..., Process]) -> None:
     trainer = member("trainer")
     old = member("generator", name="gen")
     reaches(trainer, "gen")
     trainer.call("put", version=1)
     before = incarnations(trainer)["gen"]
-    new = member("generator", name="gen")
+    new = member("generator", name="gen", takeover=True)
     assert incarnations(trainer)["gen"] != before
     assert new.call("get", version=1)["values"] == [1.0]
     assert "fenced" in until(lambda: [kind for kind in kinds(trainer, "gen") if kind == "fenced"], what="the event")

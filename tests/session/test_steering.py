@@ -36,10 +36,10 @@ def states(machine: Coordinator) -> dict[str, str]:
 
 
 def refused(machine: Coordinator, name: str, incarnation: str) -> bool:
-    """Whether that member is refused as it joins under a new incarnation."""
+    """Whether that member is refused as it takes its place under a new incarnation."""
     machine.out.clear()
     plain = join(name)
-    fields = {key: getattr(plain, key) for key in plain.__dataclass_fields__} | {"member": MemberId(incarnation)}
+    fields = {key: getattr(plain, key) for key in plain.__dataclass_fields__} | {"member": MemberId(incarnation), "takeover": True}
     machine.on_join(msg.Join(**fields), b"", 2.0)
     return any(to == incarnation for to, _ in sent(machine, msg.Refused))
 

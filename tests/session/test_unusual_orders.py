@@ -21,7 +21,7 @@ ONE, TWO = MemberId("g1"), MemberId("g2")
 def join(name: str, role: str = "generator", rank: int = 0, world_size: int = 1, group: str = "", **declared: object) -> msg.Join:
     plain = {"term": NO_TERM, "publication": NO_PUBLICATION, "holdings": (), "roster": (), "excluded": (), "binding": 0}
     declaration = msg.Declaration(**(plain | {"shown_seq": 0, "shown": None} | declared))  # type: ignore[arg-type]
-    return msg.Join(role, group, rank, world_size, name, MemberId(name), (), declaration)
+    return msg.Join(role, group, rank, world_size, name, MemberId(name), (), declaration, takeover=False)
 
 
 def coordinator() -> Coordinator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
@@ -20,6 +21,7 @@ class HostFacts:
         net_namespace: Inode of its network namespace: abstract Unix sockets live in one.
         uid: Effective user.
         process: Names this very process (of that boot), also after its pid was used again.
+        host: The machine's name, for people.
     """
 
     boot_id: str
@@ -27,6 +29,7 @@ class HostFacts:
     net_namespace: int
     uid: int
     process: str
+    host: str
 
     @classmethod
     def collect(cls) -> Self:
@@ -43,12 +46,17 @@ class HostFacts:
         except OSError:
             boot_id, started, pid_namespace, net_namespace = f"unknown-{unique}", "0", 0, 0
         process = f"{pid_namespace}:{pid}:{started}"
-        return cls(boot_id, pid_namespace, net_namespace, os.geteuid(), process)
+        return cls(boot_id, pid_namespace, net_namespace, os.geteuid(), process, socket.gethostname()[:128] or "unnamed")
 
     @property
     def known(self) -> bool:
         """Whether the machine could be identified."""
         return not self.boot_id.startswith("unknown-")
+
+    @property
+    def whereabouts(self) -> str:
+        """Where to find the process, for people."""
+        return f"pid {self.process.split(':')[1]} on host {self.host}"
 
     def open_process(self, wire: object) -> int | None:
         """A pidfd of the process that *wire* describes; None if it is not one of this host and pid namespace, or has ended.
@@ -85,9 +93,11 @@ class HostFacts:
         names = {field.name for field in fields(cls)}
         if not isinstance(wire, dict) or wire.keys() != names:
             raise ProtocolError("a host's description has missing or unknown fields")
-        for name in ("boot_id", "process"):
+        for name in ("boot_id", "process", "host"):
             if not isinstance(wire[name], str) or not 0 < len(wire[name]) <= 128:
                 raise ProtocolError(f"a host's {name} is no short text")
+        if wire["process"].count(":") != 2:
+            raise ProtocolError("a host's process is not namespace:pid:start")
         for name in ("pid_namespace", "net_namespace", "uid"):
             if type(wire[name]) is not int or not 0 <= wire[name] < 1 << 63:
                 raise ProtocolError(f"a host's {name} is out of range")

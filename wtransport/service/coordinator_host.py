@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from wtransport import _native
+from wtransport.backends.hostfacts import HostFacts
 from wtransport.control.channel import Channel
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
@@ -30,7 +31,6 @@ from wtransport.session.steering import Policies
 if TYPE_CHECKING:
     import socket
 
-    from wtransport.backends.hostfacts import HostFacts
     from wtransport.config import TransportConfig
     from wtransport.control.secret import Secret
 
@@ -69,6 +69,8 @@ class CoordinatorHost:
         self._by_handle: dict[int, MemberId] = {}
         self._heart = _native.Heart(engine, config.heartbeat_interval_s, config.silent_after_s)
         self._toucher = self._loop.call_soon(self._touch)
+        self._probe: asyncio.TimerHandle | None = None
+        self._joined: dict[MemberId, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         limits = channel_limits(config)
         codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
@@ -100,6 +102,8 @@ class CoordinatorHost:
         """Close every channel and the listener."""
         self._pump.close()
         self._toucher.cancel()
+        if self._probe is not None:
+            self._probe.cancel()
         for task in list(self._tasks):
             task.cancel()
         await self._listener.close()
@@ -141,8 +145,38 @@ class CoordinatorHost:
             self._loop.call_later(self._config.connect_timeout_s, self._expect_beat, member, channel)
         channel.attach(partial(self._message, member), partial(self._closed, member, channel))
         token = self._tokens.issue(member, self._config.connect_timeout_s)
+        self._joined[member] = self._pump.now
         self.machine.on_join(join, token, self._pump.now)
         self._pump.run()
+        self._look_for_life()
+
+    def _look_for_life(self) -> None:
+        """Ask the heartbeats about members whose place somebody claims, until there are none."""
+        self._probe = None
+        every_s = self._config.heartbeat_interval_s / 2
+        for member, since in self.machine.claims.contested().items():
+            seen_s = self._seen_s(member)
+            # Half an interval later than the claim: a beat that was on its way already says nothing of a process that has just died.
+            if seen_s is not None and self._pump.now - seen_s >= since + every_s:
+                self.machine.on_alive(member, self._whereabouts(member, seen_s))
+                self._pump.run()
+        if self.machine.claims.contested():
+            self._probe = self._loop.call_later(every_s, self._look_for_life)
+
+    def _seen_s(self, member: MemberId) -> float | None:
+        """Age of the member's last heartbeat; None if none has come yet."""
+        if member == self.machine.host:
+            return 0.0
+        try:
+            return self._heart.stats(self._handles[member])[0] / 1e9
+        except KeyError:
+            return None
+
+    def _whereabouts(self, member: MemberId, seen_s: float) -> str:
+        channel = self._channels.get(member)
+        told = self._facts.to_wire() if member == self.machine.host else channel.peer_hello.get("facts") if isinstance(channel, Channel) else None
+        age_s = self._pump.now - self._joined.get(member, self._pump.now)
+        return f"{HostFacts.from_wire(told).whereabouts}, joined {age_s:.1f} s ago, last heartbeat {seen_s:.1f} s ago"
 
     def _operate(self, channel: ControlChannel, message: object) -> None:
         """A channel that is no member's: an operator's, authenticated like any other. Its end is nobody's loss."""
@@ -175,6 +209,7 @@ class CoordinatorHost:
     def _closed(self, member: MemberId, channel: ControlChannel, error: TransportError | None) -> None:
         if self._channels.get(member) is channel:
             del self._channels[member]
+            self._joined.pop(member, None)
             self._lost(member, f"its control channel ended: {error.message if error else 'closed'}")
 
     def _lost(self, member: MemberId, cause: str) -> None:
@@ -213,6 +248,7 @@ class CoordinatorHost:
                 return  # its end is reported by the channel itself
 
     def _expel(self, action: act.Expel) -> None:
+        self._joined.pop(action.member, None)
         handle = self._handles.pop(action.member, None)
         if handle is not None:
             self._by_handle.pop(handle, None)

@@ -60,6 +60,7 @@ class MemberService:
         profile: Who this member is.
         config: Settings.
         backend: The user's choice, or ``auto``.
+        takeover: Take the place of a live member of this name or rank.
         hosts: Run the coordinator in this process.
         post: Runs a function on the service's loop, from any thread.
         on_event: Hands an event to the user.
@@ -73,6 +74,7 @@ class MemberService:
         config: TransportConfig,
         *,
         backend: str,
+        takeover: bool,
         hosts: bool,
         post: Callable[..., None],
         on_event: Callable[[msg.EventNotice], None],
@@ -82,6 +84,7 @@ class MemberService:
         self._profile = profile
         self._config = config
         self._requested = backend
+        self._takeover = takeover
         self._hosts = hosts
         self._post = post
         self._on_event = on_event
@@ -112,7 +115,7 @@ class MemberService:
         secret = Secret.of_job(config.secret) if config.secret is not None else await asyncio.to_thread(Secret.of_user, secret_path())
         driver = EngineDriver(copy_threads=config.copy_threads, abort_grace_s=config.abort_grace_s)
         driver.on_liveness = self._on_liveness
-        membership = Membership(self._profile, lambda: MemberId(secrets.token_hex(16)))
+        membership = Membership(self._profile, lambda: MemberId(secrets.token_hex(16)), takeover=self._takeover)
         registry = BackendRegistry()
         capabilities = registry.probe(driver, config)
         usable = [name for name, found in capabilities.items() if isinstance(found, Capabilities)]
@@ -240,7 +243,7 @@ class MemberService:
     def _welcomed(self, message: msg.Welcome) -> bool:
         if not self.context.membership.on_term(message.term):
             return False
-        self.context.membership.admitted = True
+        self.context.membership.on_admitted()
         self.source.coordinator_lost = None
         self._post(self._after_welcome)
         return True

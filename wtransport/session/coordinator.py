@@ -5,7 +5,6 @@ from __future__ import annotations
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import NO_PUBLICATION, MemberId
-from wtransport.session.roster import REPLACED_HINT
 from wtransport.session.steering import Steering
 
 
@@ -33,10 +32,14 @@ class Coordinator(Steering):
         if refusal is not None:
             self.out += [act.Send(join.member, refusal), act.Expel(join.member)]
             return
-        for rival in self.roster.rivals(join):
-            text = f"a newer incarnation of {join.name} took this member's place"
-            self.out.append(act.Send(rival, msg.Refused("fenced", text, REPLACED_HINT, False)))
-            self.on_lost(rival, "fenced", text, now)
+        holders, in_the_way = self.roster.holders(join), self.roster.misfits(join)
+        if not join.takeover:
+            in_the_way += holders
+        if in_the_way:
+            self.claims.make(join, beat_token, in_the_way, now)
+            return
+        for holder in holders:
+            self.fence(holder, f"a newer incarnation of {join.name} took this member's place", now)
         if join.name in self.roster.excluded:  # it was replaced once too often
             self.on_join(join, beat_token, now)
             return
@@ -79,12 +82,25 @@ class Coordinator(Steering):
             since = f"no Python has run on its service thread for {age_s:.1f} s: something holds its GIL"
             self._notice("stalled" if stalled else "going on", record.name, None, since if stalled else "its Python runs again")
 
+    def on_alive(self, member: MemberId, where: str) -> None:
+        """A member whose place others claim gives a sign of life: they are refused. *where* says how to find it."""
+        record = self.roster.members.get(member)
+        for claim in self.claims.alive(member) if record is not None else ():
+            assert record is not None
+            self.out += [act.Send(claim.join.member, claim.refusal(record, where)), act.Expel(claim.join.member)]
+
     def on_lost(self, member: MemberId, kind: str, cause: str, now: float) -> None:
         """A member is gone (``lost``, ``left``, ``fenced``, ``excluded``): tell all, and go on without it."""
         self._queued = [item for item in self._queued if item.member != member]
+        free = self.claims.gone(member)
         record = self.roster.remove(member, kind, cause)
-        if record is None:
-            return
+        if record is not None:
+            self._go_on_without(record, kind, cause, now)
+        for claim in free:
+            self.on_join(claim.join, claim.beat_token, now)
+
+    def _go_on_without(self, record: msg.MemberRecord, kind: str, cause: str, now: float) -> None:
+        member = record.member
         self.out.append(act.Expel(member))
         self._notice(kind, record.name, None, cause)
         if kind in ("lost", "fenced"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
+from wtransport.session.claims import Claims
 from wtransport.session.groups import Group
 from wtransport.session.identity import NO_PUBLICATION, Identity, MemberId, Publication, Term
 from wtransport.session.ledger import Ledger, VersionState
@@ -41,6 +42,7 @@ class JobState:
         self.out: list[act.Action] = []
         self.term = Term(first_term, incarnation)
         self.roster = Roster()
+        self.claims = Claims()
         self.ledger = Ledger()
         self.groups: dict[str, Group] = {}
         self.publication: Publication = NO_PUBLICATION

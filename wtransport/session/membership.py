@@ -26,9 +26,10 @@ class Membership:
     Args:
         profile: Who the member is.
         draw: Draws a new incarnation (128 random bits, hex): one per admission (P5).
+        takeover: Whether the first admission may take the place of a live member.
     """
 
-    def __init__(self, profile: Profile, draw: Callable[[], MemberId]) -> None:
+    def __init__(self, profile: Profile, draw: Callable[[], MemberId], *, takeover: bool = False) -> None:
         self.profile = profile
         self.member = draw()
         self.term: Term = NO_TERM
@@ -38,12 +39,18 @@ class Membership:
         self.view = 0
         self.admitted = False
         self._draw = draw
+        self._takeover = takeover
 
     def join(self, urls: tuple[str, ...], holdings: tuple[msg.Holding, ...], binding: int, seq: int, shown: Identity | None) -> msg.Join:
         """What to send first on every connection to a coordinator."""
         profile = self.profile
-        declaration = self.declaration(holdings, binding, seq, shown)
-        return msg.Join(profile.role, profile.group, profile.rank, profile.world_size, profile.name, self.member, urls, declaration)
+        place = (profile.role, profile.group, profile.rank, profile.world_size, profile.name)
+        return msg.Join(*place, self.member, urls, self.declaration(holdings, binding, seq, shown), self._takeover)
+
+    def on_admitted(self) -> None:
+        """Welcome: who comes back later, after another took this place, does not take it again."""
+        self.admitted = True
+        self._takeover = False
 
     def declaration(self, holdings: tuple[msg.Holding, ...], binding: int, seq: int, shown: Identity | None) -> msg.Declaration:
         """What a new coordinator needs to rebuild its ledger (P6)."""

@@ -14,6 +14,11 @@ REPLACED_HINT = "was it started twice, or does a second job use this address? Ea
 _MAX_DEPARTED = 256
 
 
+def join_key(join: Join) -> tuple[str, str, int, str]:
+    """See ``MemberRecord.key``."""
+    return (join.role, join.group, join.rank, join.name)
+
+
 @dataclass(frozen=True)
 class Departure:
     """A member that is gone, and not in order: ``kind`` is ``lost``, ``fenced`` or ``excluded``."""
@@ -46,32 +51,33 @@ class Roster:
     _ordinal: int = 0
 
     def refusal(self, join: Join) -> Refused | None:
-        """Why *join* cannot be admitted, or None."""
+        """Why *join* cannot be admitted whoever else is here, or None."""
         if join.name in self.excluded:
             return Refused("fenced", f"{join.name} is excluded: {self.excluded[join.name]}", "admit it first", True)
-        if join.member in self.gone and self.rivals(join):
+        if join.member in self.gone and any(item.key == join_key(join) for item in self.members.values()):
             return Refused("fenced", f"a newer incarnation of {join.name} took this member's place", REPLACED_HINT, False)
         if join.member in self.gone or join.member in self.members:
             return Refused("fenced", "this incarnation is no longer a member", "join under a new incarnation", True)
         if join.role not in ("trainer", "generator") or join.world_size < 1 or not 0 <= join.rank < join.world_size:
             return Refused("join_refused", f"rank {join.rank} of {join.world_size} as {join.role} is not possible", "", False)
-        peers = [item for item in self.members.values() if (item.role, item.group) == (join.role, join.group)]
-        if join.role == "trainer":
-            peers = self.trainers
-        others = [item for item in peers if item.world_size != join.world_size]
-        if others and (join.role == "trainer" or join.group):
-            names = ", ".join(f"{item.name} (rank {item.rank} of {item.world_size})" for item in others[:5])
-            text = f"{join.name} says world_size={join.world_size}, but there are {names}"
-            return Refused("join_refused", text, "give all the same", False)
-        same = [item for item in peers if item.rank == join.rank and item.name != join.name and (join.role == "trainer" or join.group)]
-        if same:
-            return Refused("join_refused", f"rank {join.rank} is taken by {same[0].name}", "give each rank once", False)
         return None
 
-    def rivals(self, join: Join) -> list[MemberId]:
-        """Live members under the same (role, group, rank, name): the newcomer has the higher ordinal, they are fenced (P5)."""
-        key = (join.role, join.group, join.rank, join.name)
-        return [member for member, item in self.members.items() if item.key == key]
+    def holders(self, join: Join) -> list[MemberRecord]:
+        """Members whose name or rank *join* claims: one of them at a time (P5)."""
+        found = []
+        for item in self.members.values():
+            ranked = item.role == "trainer" or bool(item.group)
+            if item.name == join.name or (ranked and (item.role, item.group, item.rank) == (join.role, join.group, join.rank)):
+                found.append(item)
+        return found
+
+    def misfits(self, join: Join) -> list[MemberRecord]:
+        """Members of the same trainer or group that say another world size, besides those whose place *join* claims."""
+        if join.role != "trainer" and not join.group:
+            return []
+        peers = [item for item in self.members.values() if (item.role, item.group) == (join.role, join.group)]
+        held = {item.member for item in self.holders(join)}
+        return [item for item in peers if item.world_size != join.world_size and item.member not in held]
 
     def admit(self, join: Join, term: int) -> MemberRecord:
         """Add the member under the next ordinal."""

@@ -8,6 +8,7 @@ from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import MemberId
 from wtransport.session.jobstate import JobState
+from wtransport.session.roster import REPLACED_HINT
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Steering(JobState):
             self._healthy = count >= least
             self._notice("healthy" if self._healthy else "unhealthy", "", None, f"{count} live generator(s), min_healthy={least}")
 
+    def fence(self, record: msg.MemberRecord, why: str, now: float) -> None:
+        """Another is to have the member's place: it learns so, and does not come back under it."""
+        self.out.append(act.Send(record.member, msg.Refused("fenced", why, REPLACED_HINT, False)))
+        self.on_lost(record.member, "fenced", why, now)
+
     def on_lost(self, member: MemberId, kind: str, cause: str, now: float) -> None:
         """A member is gone (``lost``, ``left``, ``fenced``, ``excluded``): tell all, and go on without it."""
         raise NotImplementedError
@@ -110,10 +116,19 @@ class Steering(JobState):
         self._announce_view()
         return ""
 
+    def _vacate(self, name: str, reason: str, now: float) -> str:
+        """The live member of that name goes for good, and the next one under it may come in."""
+        named = [item for item in self.roster.members.values() if item.name == name]
+        if any(item.member == self.host for item in named):
+            return f"{name} hosts the coordinator; serve it apart if its trainer may have to go"
+        for record in named:
+            self.fence(record, reason or f"another {name} is to take this member's place", now)
+        return "" if named else f"no live member is called {name}: another may join under that name"
+
     def _replace(self, old: str, new: str, reason: str, now: float) -> str:
         """*old* goes for good and *new* may have its place, in whatever order they come and go."""
         if old == new:
-            return "a member restarted under its own name takes its old self's place without being told"
+            return self._vacate(old, reason, now)
         if old not in self.roster.excluded and (answer := self._exclude(old, reason or f"replaced by {new}", now)):
             return answer
         if new in self.roster.excluded:

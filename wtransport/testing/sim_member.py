@@ -32,11 +32,11 @@ class SimMember:
         taker: Whether the user takes each version as it is shown (and lets go at once).
     """
 
-    def __init__(self, sim: Simulator, profile: Profile, *, taker: bool) -> None:
+    def __init__(self, sim: Simulator, profile: Profile, *, taker: bool, takeover: bool = False) -> None:
         self.sim = sim
         self.profile = profile
         numbers = itertools.count(sim.draw())
-        self.membership = Membership(profile, lambda: MemberId(f"{profile.name}#{next(numbers)}"))
+        self.membership = Membership(profile, lambda: MemberId(f"{profile.name}#{next(numbers)}"), takeover=takeover)
         self.alive = True
         self.over = False
         self.taker = taker
@@ -179,7 +179,7 @@ class SimMember:
         if not self.membership.on_term(message.term):
             channel.to_b.send(msg.TermRefused(self.membership.term))
             return
-        self.membership.admitted = True
+        self.membership.on_admitted()
         self.source.machine.on_rejoined()
         if self.sink is not None and self.sink.machine.binding:
             self.tell(msg.Bound(self.sink.machine.binding))

@@ -137,7 +137,7 @@ class Simulator:
                 found.append(f"digest {name}")
             if member.sink is not None:
                 found += [f"{kind} {name}" for kind, tasks in member.sink.tasks.items() if tasks]
-        return found
+        return found + [f"beat {name}" for name, member in self.members.items() if self._contested(member)]
 
     def step(self, choice: str) -> None:
         """Let one of ``choices`` happen."""
@@ -146,6 +146,8 @@ class Simulator:
             self.network.deliver(name)
         elif verb == "write":
             self.members[name].source.complete(int(rest[0]))
+        elif verb == "beat" and self.coordinator is not None:
+            self.coordinator.on_alive(self.members[name].id, "here")
         elif verb == "digest":
             self.members[name].source.digest()
         else:
@@ -253,6 +255,10 @@ class Simulator:
             machine.on_lost(incarnation, "lost", message.cause, now)
         else:
             dispatch.member_to_coordinator(machine, incarnation, message, now)
+
+    def _contested(self, member: SimMember) -> bool:
+        """Whether a sign of life of that member would decide who has its place."""
+        return self.coordinator is not None and member.alive and member.id in self.coordinator.claims.contested()
 
     # The rules.
 

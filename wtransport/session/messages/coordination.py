@@ -12,7 +12,7 @@ from wtransport.session.messages.records import Declaration, Holding, MemberReco
 
 @dataclass(frozen=True)
 class Join:
-    """Ask to be admitted."""
+    """Ask to be admitted; *takeover* fences a live member that has the name or the rank."""
 
     role: str
     group: str
@@ -22,6 +22,7 @@ class Join:
     member: MemberId
     urls: tuple[str, ...]
     declaration: Declaration
+    takeover: bool
 
 
 @dataclass(frozen=True)
