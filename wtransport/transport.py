@@ -70,7 +70,9 @@ def connect(
     Raises:
         ConfigError: If the arguments contradict each other; nothing was started.
     """
-    check_member(url, role=role, rank=rank, world_size=world_size, group=group, name=name, backend=backend, takeover=takeover, config=config)
+    check_member(
+        url, role=role, rank=rank, world_size=world_size, group=group, name=name, backend=backend, takeover=takeover, config=config
+    )
     default = f"trainer-{rank}" if role == "trainer" else f"{group or 'generator'}-{rank}-{socket.gethostname()}-{secrets.token_hex(4)}"
     profile = Profile(role, group or "", rank, world_size, name or default)
     return Transport(url, profile, backend, config or TransportConfig(), takeover=takeover)
@@ -185,6 +187,7 @@ class Transport(Orchestration):
         Raises:
             VersionError: If the version does not rise; nothing moved.
             WeightsError: If the weights cannot be moved as they are; nothing moved.
+            ManifestMismatchError: If they fit none of the generators that followed until now; nothing moved.
             SourceChangedError: If the weights were written to meanwhile; the tensors are named.
             WithdrawnError: If another rank withdrew the version.
             UndeliveredError: If it reached fewer generators than ``straggler`` or ``min_delivered`` ask for; the version stands.
@@ -286,6 +289,7 @@ class Transport(Orchestration):
 
         Raises:
             UnavailableError: If no live member holds it.
+            ManifestMismatchError: If the binding does not fit what its holders have.
             DeadlineError: If it did not come in time.
         """
         if version is not None:

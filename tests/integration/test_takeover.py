@@ -61,9 +61,7 @@ def test_a_rank_of_a_group_that_is_started_twice_disturbs_nobody(member: Callabl
 
 
 @pytest.mark.parametrize("role", ["trainer", "generator"])
-def test_a_place_whose_holder_is_stopped_is_free_once_it_is_found_silent(
-    cluster: Any, member: Callable[..., Process], role: str
-) -> None:
+def test_a_place_whose_holder_is_stopped_is_free_once_it_is_found_silent(cluster: Any, member: Callable[..., Process], role: str) -> None:
     """The newcomer waits for that; the old process wakes and is told that it is fenced."""
     cluster.serve()
     trainer, generator = member("trainer"), member("generator", name="gen")

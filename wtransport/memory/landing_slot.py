@@ -35,6 +35,7 @@ class LandingSlot:
         budget: Counts the slot's bytes.
         on_release: Called when the last tensor over the slot is gone, on whatever thread drops it,
             possibly inside a garbage collection: it may only set a flag or wake a loop.
+        names: The manifest's names in the order that the user is given them in; sorted if None.
 
     Raises:
         RegistrationError: If the memory cannot be mapped.
@@ -45,11 +46,14 @@ class LandingSlot:
         manifest: Manifest,
         budget: MemoryBudget,
         on_release: Callable[[], None] | None = None,
+        *,
+        names: tuple[str, ...] | None = None,
     ) -> None:
         self.manifest = manifest
         self.layout = SlotLayout.of(manifest)
         self._budget = budget
         self._on_release = on_release
+        self._names = names
         self._buffer: weakref.ref[Buffer] | None = None
         self._telling: weakref.finalize[..., Buffer] | None = None
         self._region: SharedRegion | None = map_region(self.layout.nbytes)
@@ -93,7 +97,10 @@ class LandingSlot:
             _tensor(buffer, int(offset), meta.dtype, meta.box.sizes)
             for meta, offset in zip(self.manifest.canonical, self.layout.offsets, strict=True)
         ]
-        return {meta.name: made[meta.storage] for meta in self.manifest.tensors}
+        if self._names is None:
+            return {meta.name: made[meta.storage] for meta in self.manifest.tensors}
+        metas = self.manifest.by_name
+        return {name: made[metas[name].storage] for name in self._names}
 
     def tensors_alive(self) -> bool:
         """Whether any tensor over the slot, or anything that views or exports one, still lives."""

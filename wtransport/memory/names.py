@@ -17,6 +17,15 @@ _COMPILED: Final = "_orig_mod"
 _PARALLEL: Final = "module"
 
 
+def given_names(weights: object) -> tuple[str, ...]:
+    """Return the names that :func:`named_values` gives, in the order of *weights* itself.
+
+    Raises:
+        WeightsError: As there.
+    """
+    return tuple([name for name, _ in _named(weights)])
+
+
 def named_values(weights: object) -> list[tuple[str, object]]:
     """Return the named values of *weights*, sorted by name; a module's are those of its state dict.
 
@@ -29,6 +38,12 @@ def named_values(weights: object) -> list[tuple[str, object]]:
     Raises:
         WeightsError: If *weights* is neither, a name is no string, or two names become the same.
     """
+    found = sorted(_named(weights), key=lambda pair: pair[0])
+    _check_unique(name for name, _ in found)
+    return found
+
+
+def _named(weights: object) -> list[tuple[str, object]]:
     wrappers: dict[str, str] = {}
     if isinstance(weights, nn.Module):
         wrappers = _wrappers(weights)
@@ -45,8 +60,6 @@ def named_values(weights: object) -> list[tuple[str, object]]:
                 hint="give every tensor a string name",
             )
         found.append((_stripped(name, wrappers), value))
-    found.sort(key=lambda pair: pair[0])
-    _check_unique(name for name, _ in found)
     return found
 
 

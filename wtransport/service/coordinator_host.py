@@ -173,10 +173,11 @@ class CoordinatorHost:
             return None
 
     def _whereabouts(self, member: MemberId, seen_s: float) -> str:
-        channel = self._channels.get(member)
-        told = self._facts.to_wire() if member == self.machine.host else channel.peer_hello.get("facts") if isinstance(channel, Channel) else None
+        channel, facts = self._channels.get(member), self._facts
+        if isinstance(channel, Channel):
+            facts = HostFacts.from_wire(channel.peer_hello.get("facts"))
         age_s = self._pump.now - self._joined.get(member, self._pump.now)
-        return f"{HostFacts.from_wire(told).whereabouts}, joined {age_s:.1f} s ago, last heartbeat {seen_s:.1f} s ago"
+        return f"{facts.whereabouts}, joined {age_s:.1f} s ago, last heartbeat {seen_s:.1f} s ago"
 
     def _operate(self, channel: ControlChannel, message: object) -> None:
         """A channel that is no member's: an operator's, authenticated like any other. Its end is nobody's loss."""

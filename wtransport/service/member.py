@@ -13,7 +13,6 @@ from wtransport.backends.hostfacts import HostFacts
 from wtransport.backends.registry import BackendRegistry
 from wtransport.config import TransportConfig, secret_path, state_dir
 from wtransport.control.address import TcpAddress, is_loopback, parse, route_host
-from wtransport.control.channel import Channel
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.secret import Secret
@@ -35,6 +34,8 @@ from wtransport.session.membership import Membership, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from wtransport.control.channel import Channel
 
 _EVENT_OPS = {
     "joined": Op.JOIN,

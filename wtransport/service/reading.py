@@ -95,7 +95,7 @@ class Reading:
             UnavailableError: If no live member can give it.
             DeadlineError: If it did not come within *timeout_s*.
         """
-        began, target = self._stamp, None if self._showing else self._newest
+        began, target = self._ask(), None if self._showing else self._newest
 
         def there() -> bool:
             nonlocal target
@@ -114,12 +114,11 @@ class Reading:
 
         Raises:
             UnavailableError: If no live member holds it.
+            ManifestMismatchError: If the binding does not fit what its holders have.
             DeadlineError: If it did not come within *timeout_s*.
         """
-        began = self._stamp
         newest = self._newest if version is None and not self._showing else None
-        self.machine.advance(self._context.now)
-        self._pump().run()
+        began = self._ask()
 
         def there() -> bool:
             if self.shown is None:
@@ -138,6 +137,14 @@ class Reading:
         what = "no version" if version is None else f"version {version} did not come"
         await self._wait(there, timeout_s, what, lambda: self._refusal(began, wanted), passing=True)
         return self._lease()
+
+    def _ask(self) -> int:
+        """Have what is available pulled, be it once more; returns the stamp that failures from now on are above."""
+        began = self._stamp
+        self.machine.catchup.try_again()
+        self.machine.advance(self._context.now)
+        self._pump().run()
+        return began
 
     @property
     def _newest(self) -> Identity | None:

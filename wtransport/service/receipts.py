@@ -39,6 +39,12 @@ def undelivered(receipt: Receipt, config: TransportConfig) -> UndeliveredError |
     return None
 
 
+def told(outcome: Outcome) -> str:
+    """An outcome and its reason, for people."""
+    reason = outcome.cause.message if isinstance(outcome, Lost) else getattr(outcome, "reason", "")
+    return f"{outcome.name}: {reason}" if reason else outcome.name
+
+
 class Receipts:
     """Makes receipts; remembers the digests of the version put last, to count what changed since."""
 

@@ -21,6 +21,7 @@ from wtransport.errors import (
     error_classes,
 )
 from wtransport.memory.landing_slot import LandingSlot
+from wtransport.memory.names import given_names
 from wtransport.memory.tensors import inspect
 from wtransport.recorder.format import Op
 from wtransport.service import local
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _SLOTS = 2
 _MEMORY_RETRY_S = 1.0
+_MISFIT_HINT = "bind what the trainers put, or put what the generators want"
 
 
 @dataclass(frozen=True)
@@ -105,14 +107,15 @@ class SinkDriver:
     async def bind(self, weights: object) -> int:
         """Make landing memory for *weights*' names, shapes and dtypes; returns the bytes mapped for it."""
         async with self._binding:
-            return await self._bind(inspect(weights).manifest)
+            return await self._bind(inspect(weights).manifest, given_names(weights))
 
-    async def _bind(self, wanted: Manifest) -> int:
+    async def _bind(self, wanted: Manifest, names: tuple[str, ...]) -> int:
         slots: list[LandingSlot] = []
         binding = self.machine.binding + 1
         try:
             for index in range(_SLOTS):
-                slot = LandingSlot(wanted, self._context.budget, partial(self._calls.post, self.reading.tensors_gone, binding, index))
+                on_release = partial(self._calls.post, self.reading.tensors_gone, binding, index)
+                slot = LandingSlot(wanted, self._context.budget, on_release, names=names)
                 slots.append(slot)
                 await local.populate(self._context, MemoryRegion("local", slot.region, slot))
         except BaseException:
@@ -308,6 +311,7 @@ class SinkDriver:
 
     def _show(self, action: act.ShowVersion) -> None:
         self.reading.shown = action
+        self.reading.binding_error = None  # the trainers put what fits again
         self.reading.changed()
 
     def _reused(self, action: act.SlotReused) -> None:
@@ -350,10 +354,9 @@ class SinkDriver:
     def _get_failed(self, action: act.GetFailed) -> None:
         if action.identity is not None:
             cls: Any = error_classes().get(action.code, UnavailableError)
-            self.reading.pull_failed(action.identity, cls(action.message, version=action.identity.version))
+            hint = _MISFIT_HINT if cls is ManifestMismatchError else None
+            self.reading.pull_failed(action.identity, cls(action.message, version=action.identity.version, hint=hint))
 
     def _binding_refused(self, action: act.BindingRefused) -> None:
-        self.reading.binding_error = ManifestMismatchError(
-            action.message, hint="bind what the trainers put, or put what the generators want"
-        )
+        self.reading.binding_error = ManifestMismatchError(action.message, hint=_MISFIT_HINT)
         self.reading.changed()

@@ -14,10 +14,11 @@ from wtransport.memory.snapshot import Snapshot
 from wtransport.recorder.format import Op
 from wtransport.service import local
 from wtransport.service.downstream import Downstreams
+from wtransport.service.followers import Followers
 from wtransport.service.plans import Digests, SinkPlan, content_digest, name_weights, plan_for
 from wtransport.service.pump import Pump
 from wtransport.service.putrecord import PutRecord
-from wtransport.service.receipts import Receipts, undelivered
+from wtransport.service.receipts import Receipts, told, undelivered
 from wtransport.service.writing import Writing
 from wtransport.session import actions as act
 from wtransport.session import dispatch
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     from wtransport.memory.tensors import SourceWeights
     from wtransport.service.context import Context
+
+# What a put comes to at a generator that has its version, or a newer one.
+_REACHED = ("delivered", "overtaken", "ahead")
 
 
 class SourceDriver:
@@ -56,6 +60,7 @@ class SourceDriver:
             stall_timeout_s=config.stall_timeout_s,
         )
         self.links = Downstreams(context, self._message, self._linked, self._gone)
+        self._followers = Followers(self.machine.rank, alone=self.machine.world_size == 1)
         self.records: dict[int, PutRecord] = {}
         self.plans: dict[tuple[MemberId, str], SinkPlan] = {}
         self.remotes: dict[tuple[MemberId, int], RemoteRegion] = {}
@@ -97,6 +102,9 @@ class SourceDriver:
     async def _put(self, weights: SourceWeights, version: int, *, snapshot: bool, nowait: bool, rewind: bool) -> PutRecord:
         context = self._context
         self._check_open(version)
+        if all(known.digest != weights.manifest.digest for feed, known in self._manifests.items() if not feed.startswith("pull:")):
+            await self._followers.check(weights.manifest, self.machine.targets, version)
+            self._check_open(version)
         number = next(self._numbers)
         if self._described[0] is not weights.blocks:
             self._described = (weights.blocks, _native.LocalRegion(list(weights.blocks)))
@@ -178,6 +186,7 @@ class SourceDriver:
     def _gone(self, sink: MemberId, cause: TransportError) -> None:
         self.plans = {key: plan for key, plan in self.plans.items() if key[0] != sink}
         self.remotes = {key: remote for key, remote in self.remotes.items() if key[0] != sink}
+        self._followers.gone(sink)
         self.machine.on_sink_gone(sink, cause, self._context.now)
         self.pump.run()
 
@@ -191,6 +200,7 @@ class SourceDriver:
                 self._context.spawn(self._plan(sink, message))
                 return
             case msg.Bound():
+                self._followers.bound_anew(sink)
                 self.remotes = {key: remote for key, remote in self.remotes.items() if key[0] != sink}
             case msg.Grant():
                 self.remotes[sink, message.slot] = RemoteRegion.from_wire(message.remote)
@@ -214,6 +224,8 @@ class SourceDriver:
             self.links.drop(sink, error)
             return
         self.plans[sink, want.feed] = plan
+        if not want.feed.startswith("pull:"):
+            self._followers.follows(sink, wanted)
         self.machine.on_plan_ready(sink, want.feed, want.binding, want.serial, want.source_digest, self._context.now)
         self.pump.run()
 
@@ -274,8 +286,11 @@ class SourceDriver:
             text = ", ".join(f"{name} {outcome.name}" for name, outcome in receipt.outcomes.items())
             context.recorder.end(record.flight, nbytes_done=receipt.nbytes, outcome=text)
         if receipt.changed == 0 and not action.noop and record.manifest.nbytes:
-            detail = "no tensor differs from the version put before"
-            self._emit(msg.EventNotice("unchanged", context.membership.profile.name, record.version, detail))
+            self._warn("unchanged", record.version, "no tensor differs from the version put before")
+        bound = [sink for sink, link in self.machine.links.items() if link.binding]
+        if bound and not action.noop and not any(outcome.name in _REACHED for outcome in receipt.outcomes.values()):
+            why = "; ".join(f"{name} {told(outcome)}" for name, outcome in sorted(receipt.outcomes.items())[:5])
+            self._warn("undelivered", record.version, f"it reached none of {len(bound)} bound generator(s): {why}")
         record.free_source()
         if record.done.cancelled():
             return
@@ -283,6 +298,9 @@ class SourceDriver:
             record.done.set_exception(error)
         else:
             record.done.set_result(receipt)
+
+    def _warn(self, kind: str, version: int, detail: str) -> None:
+        self._emit(msg.EventNotice(kind, self._context.membership.profile.name, version, detail))
 
     def _put_error(self, action: act.PutError) -> None:
         record = self.records[action.put]

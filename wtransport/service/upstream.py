@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from wtransport.backends.base import Endpoint, OwnerEndpoint, Unavailable
 from wtransport.backends.hostfacts import HostFacts
 from wtransport.backends.select import Choice, choose
-from wtransport.control.channel import Channel
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect
 from wtransport.errors import InternalError, PeerLostError, ProtocolError, TransportError
@@ -20,6 +19,7 @@ from wtransport.session import messages as msg
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from wtransport.control.channel import Channel
     from wtransport.service.context import Context
     from wtransport.session.identity import MemberId
 

@@ -28,13 +28,24 @@ class CatchUp:
         self.linked: set[MemberId] = set()
         self._attempts: Counter[Identity] = Counter()
         self._gave_up: Identity | None = None
+        self._misfit = ""  # why the binding does not fit what a holder has
         self._refused: set[tuple[Identity, MemberId]] = set()
 
     def rebound(self) -> None:
         """A new binding: whatever was asked was asked for the old one."""
         self.pull = None
-        self._gave_up = None
         self._attempts.clear()
+        self._start_afresh()
+
+    def try_again(self) -> None:
+        """The user asks for what could not be had before: every holder is asked once more."""
+        if self._gave_up is not None and self.pull is None:
+            del self._attempts[self._gave_up]
+            self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._gave_up = None
+        self._misfit = ""
         self._refused.clear()
 
     def wants(self, identity: Identity) -> bool:
@@ -73,6 +84,8 @@ class CatchUp:
         """The holder cannot serve it: try others."""
         if self.wants(message.identity) and message.binding == self._sink.binding:
             self._refused.add((message.identity, source))
+            if message.code == "manifest_mismatch":
+                self._misfit = message.message
             self._retry(message.message)
             self._sink.advance(now)
 
@@ -146,4 +159,6 @@ class CatchUp:
     def _give_up(self, identity: Identity, code: str, message: str) -> None:
         self.pull = None
         self._gave_up = identity
+        if self._misfit:
+            code, message, self._misfit = "manifest_mismatch", self._misfit, ""
         self._sink.out.append(act.GetFailed(identity, code, message))
