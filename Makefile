@@ -17,10 +17,11 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 CSRC := $(shell find csrc -type f 2>/dev/null)
 
-.PHONY: help demo test setup native stub lint format types sanitize bench clean
+.PHONY: help demo check test setup native stub lint format types sanitize bench clean
 
 help:
 	@echo "make demo      a reinforcement-learning loop: 1 trainer, 2 generators, weights followed live"
+	@echo "make check     lint, types and the fast tests, while working"
 	@echo "make test      the whole test suite"
 	@echo "make setup     $(VENV) with the package (editable), torch's CPU build and the development tools"
 	@echo "make native    rebuild the C++ core after a change in csrc/"
@@ -36,6 +37,10 @@ demo: $(STAMPS)/installed
 
 test: $(STAMPS)/installed
 	@python -m pytest $(ARGS)
+
+# What takes real processes by the dozen, or compiles, is left to `make test`.
+check: lint types
+	@python -m pytest -q -m 'not slow' tests/structure tests/session tests/weights tests/control tests/recorder tests/memory tests/backends $(ARGS)
 
 setup: $(STAMPS)/installed
 	@echo "==> $(VENV) is ready"

@@ -27,6 +27,8 @@ _WARMUP = 1
 # Puts whose costs are measured, and puts to each binding where first puts are.
 _COSTED = 8
 _BIND_EVERY = 3
+# verify="full" reads twice more than it copies: it is held against those passes, which no put of it can be faster than.
+_PASSES_TARGET = 0.90
 # Between a bind and the put after it: training goes on meanwhile, in any job.
 _TRAINING_S = 1.0
 
@@ -131,7 +133,7 @@ def run(total_gib: float, rounds: int, threads: int) -> Iterator[Figure]:
     weights = workload.weights(total)
     size = f"{total_gib:g} GiB"
     copy = RawCopy(weights, threads)
-    for verify, target in (("off", 0.95), ("wire", 0.80), ("full", 0.45)):
+    for verify, target in (("off", 0.95), ("wire", 0.80), ("full", None)):
         case = Case(f"shm put, verify={verify}, {size}", "shm", total, rounds + _WARMUP, {"copy_threads": threads, "verify": verify})
         outcome = run_case(case, copy, weights)
         yield _against(case.name, outcome, target, f"raw copy, {threads} threads")
@@ -183,7 +185,8 @@ def _against_passes(outcome: Outcome, copy: RawCopy, size: str) -> Figure:
     passes = min(median(list(tries)) for tries in zip(*outcome.limits, strict=True)) + 2 * median([copy.reading() for _ in outcome.limits])
     taken = median(outcome.measured)
     name = f"shm put, verify=full, {size}, against its passes"
-    return Figure(name, outcome.nbytes / taken / 1e9, "GB/s", passes / taken, None, "of a copy and two reads", None, len(outcome.limits))
+    ratio, target = passes / taken, f">= {_PASSES_TARGET} of a copy and two reads"
+    return Figure(name, outcome.nbytes / taken / 1e9, "GB/s", ratio, None, target, ratio >= _PASSES_TARGET, len(outcome.limits))
 
 
 def _first(outcome: Outcome, size: str) -> list[Figure]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+import tempfile
 import typing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from wtransport.errors import ConfigError
+from wtransport.errors import ConfigError, exhausted
 
 VerifyLevel = Literal["off", "wire", "full"]
 StragglerPolicy = Literal["behind", "wait", "exclude", "raise"]
 _PREFIX = "WTRANSPORT_"
+_SECRET = "secret"
 
 
 def _default_copy_threads() -> int:
@@ -51,7 +55,8 @@ class TransportConfig:
             name is excluded until it is admitted by hand; None never excludes it.
         min_healthy: Likewise: live generators below which the job is reported ``unhealthy``, and no policy excludes one.
         max_frame_nbytes: Cap of one control frame.
-        recorder_dir: Folder of the flight rings; None is the job's state directory of this user.
+        recorder_dir: Folder of the flight rings; None is this user's state directory (``$XDG_STATE_HOME``, ``~/.local/state``), or where
+            that cannot be written to, ``$XDG_RUNTIME_DIR`` or a 0700 folder of this user under the temporary directory.
         recorder_records: Records kept in the ring of one member.
     """
 
@@ -165,13 +170,49 @@ def _parse(key: str, text: str, hint: object) -> object:
 
 def state_dir(config: TransportConfig) -> Path:
     """Folder for what must outlive a killed process (flight rings): ``recorder_dir``, else the user's state directory."""
-    if config.recorder_dir is not None:
-        return config.recorder_dir
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "wtransport"
+    return config.recorder_dir if config.recorder_dir is not None else _first_usable(_state_homes())
 
 
 def secret_path() -> Path:
     """File of the per-user secret that members on one host share when no secret is configured."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "wtransport" / "secret"
+    homes = _state_homes()
+    for home in homes:
+        if (home / _SECRET).exists() or _usable(home):
+            return home / _SECRET
+    return homes[0] / _SECRET
+
+
+def _state_homes() -> tuple[Path, ...]:
+    """Where this user's state may lie, best first: containers often have a home that is missing or read-only."""
+    homes = []
+    if base := os.environ.get("XDG_STATE_HOME"):
+        homes.append(Path(base) / "wtransport")
+    else:
+        with contextlib.suppress(RuntimeError):  # no home, and no entry of this user that names one
+            homes.append(Path.home() / ".local" / "state" / "wtransport")
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        homes.append(Path(runtime) / "wtransport")
+    return (*homes, Path(tempfile.gettempdir()) / f"wtransport-{os.geteuid()}")
+
+
+def _first_usable(homes: tuple[Path, ...]) -> Path:
+    return next((home for home in homes if _usable(home)), homes[0])
+
+
+def _usable(folder: Path) -> bool:
+    """Whether *folder* is, or could be made, a folder of this user that only this user writes to; nothing is left behind."""
+    existing = folder
+    try:
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
+        if existing == folder:
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                return False
+        # What root may write to, and what a mount allows, is only known by trying.
+        with tempfile.TemporaryFile(dir=existing):
+            return True
+    except OSError as error:
+        if (none_left := exhausted(error, f"look at {existing}")) is not None:
+            raise none_left from error
+        return False

@@ -6,6 +6,8 @@ attributes, so that a program can act on ``error.peer`` or ``error.version`` wit
 
 from __future__ import annotations
 
+import errno
+import resource
 from typing import ClassVar, Final, Self
 
 _MOST_CHARS: Final = 4000
@@ -239,6 +241,33 @@ class RegistrationError(TransportError):
     """Memory could not be allocated, mapped or registered; nothing was published."""
 
     code = "registration"
+
+
+class ResourceError(TransportError):
+    """This process or machine has no more descriptors, or may not have more; the hint says which limit to raise."""
+
+    code = "resource"
+
+
+def exhausted(error: BaseException, doing: str) -> ResourceError | None:
+    """The typed error for a system call that failed for want of descriptors; None if *error* is something else.
+
+    Args:
+        error: What the system said.
+        doing: What it was asked for.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        text = f"no descriptor left ({doing}): this process may have {most}"
+        hint = "raise RLIMIT_NOFILE: `ulimit -n 4096`, LimitNOFILE= of a service, --ulimit nofile= of a container"
+    elif number == errno.ENFILE:
+        text, hint = f"no descriptor left ({doing}): the whole machine has used up its own", "raise the sysctl fs.file-max"
+    else:
+        return None
+    found = ResourceError(text, hint=hint)
+    found.__cause__ = error
+    return found
 
 
 # Bug: here or in the peer.

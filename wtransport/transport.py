@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from wtransport.arguments import check_member, positive_seconds, version_number
 from wtransport.blocking import BlockingTransport
 from wtransport.config import TransportConfig
-from wtransport.errors import BusyError, ClosedError, ConfigError, TransportError, UnsupportedError
+from wtransport.errors import BusyError, ClosedError, ConfigError, TransportError, UnsupportedError, exhausted
 from wtransport.eventlog import EventLog
 from wtransport.handle import PutHandle, chain
 from wtransport.memory.inspector import Inspector
@@ -113,7 +113,10 @@ class Transport(Orchestration):
             raise ClosedError("this transport is closed") if self._closed else BusyError("this transport is open already")
         hosts = self.profile.role == "trainer" and self.profile.rank == 0 and self.config.hosts_coordinator
         failed: weakref.WeakMethod[Any] = weakref.WeakMethod(self._failed)
-        self._thread = ServiceThread(f"wtransport-{self.profile.name}")
+        try:
+            self._thread = ServiceThread(f"wtransport-{self.profile.name}")
+        except OSError as error:
+            raise exhausted(error, "start the transport's event loop") or error from error
         try:
             service = self._service = await self._run(self._start(hosts, lambda error: _tell(failed, error)))
         except BaseException:
@@ -360,7 +363,12 @@ class Transport(Orchestration):
 
     async def _run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run *call* on the service's loop; cancelling the await cancels it there."""
-        return await asyncio.wrap_future(self._submit(call))
+        try:
+            return await asyncio.wrap_future(self._submit(call))
+        except OSError as error:
+            if (none_left := exhausted(error, "in the transport's service")) is None:
+                raise
+            raise none_left from error
 
     def _submit(self, call: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         if self._thread is None:

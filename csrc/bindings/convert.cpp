@@ -26,7 +26,13 @@ void raise_status(const Status& status) {
       PyErr_SetString(PyExc_MemoryError, text.c_str());
       throw nb::python_error();
     default:
-      PyErr_SetString(PyExc_OSError, text.c_str());
+      if (status.os_error == 0) {
+        PyErr_SetString(PyExc_OSError, text.c_str());
+      } else if (PyObject* const error = PyObject_CallFunction(PyExc_OSError, "is", status.os_error, text.c_str())) {
+        // With its number, so that Python can tell a limit of the system from a fault.
+        PyErr_SetObject(PyExceptionInstance_Class(error), error);
+        Py_DECREF(error);
+      }
       throw nb::python_error();
   }
 }

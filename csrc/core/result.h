@@ -28,6 +28,7 @@ constexpr const char* error_text(ErrCode code) {
 struct [[nodiscard]] Status {
   ErrCode code = ErrCode::OK;
   std::string detail;
+  int os_error = 0;  // errno of the call that failed, where it was one
 
   bool ok() const { return code == ErrCode::OK; }
 };

@@ -11,9 +11,9 @@ from wtransport.backends.hostfacts import HostFacts
 from wtransport.backends.select import choose
 from wtransport.errors import ProtocolError, UnsupportedError
 
-HERE = HostFacts("boot-1", 1, 2, 1000, "1:10:99")
+HERE = HostFacts("boot-1", 1, 2, 1000, "1:10:99", "here")
 BESIDE = dataclasses.replace(HERE, process="1:11:99")
-ELSEWHERE = HostFacts("boot-2", 1, 2, 1000, "1:10:99")
+ELSEWHERE = HostFacts("boot-2", 1, 2, 1000, "1:10:99", "there")
 CPU = ("cpu", "cpu")
 
 

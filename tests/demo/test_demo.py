@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
+
+from wtransport.demo.progress import Progress
+from wtransport.demo.reports import Stepped
+from wtransport.demo.view import Lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +35,20 @@ def test_the_reward_rises_and_every_version_is_verified(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
     assert result["problems"] == []
+
+
+def test_a_line_that_says_nothing_new_is_not_printed_again() -> None:
+    """While the processes end, time goes on and the run does not."""
+    console = Console(file=io.StringIO(), width=200)
+    lines, progress = Lines(console), Progress(("gen",), 1.0)
+    for step in (1, 2):
+        progress.add(Stepped(step, 0.5, 0.5, 1.0, 0, 8, 0.5 * step, True))
+        for _ in range(3):
+            lines._next_s = 0.0  # a second has passed
+            lines.update(progress)
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue().splitlines()
+    assert [text.split("reward")[0].split() for text in printed] == [["0.5", "s", "step", "1"], ["1.0", "s", "step", "2"]]
 
 
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path) -> None:

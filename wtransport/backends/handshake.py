@@ -14,6 +14,7 @@ from wtransport.errors import (
     ProtocolError,
     StaleEpochError,
     TransportError,
+    exhausted,
 )
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ async def dial(
             message = f"no connection to {addr} within {timeout_s:g} s ({step})"
             raise ConnectError(message) from error
         if isinstance(error, OSError) and not isinstance(error, TransportError):
-            raise ConnectError(f"cannot connect to {addr}: {error} ({step})") from error
+            raise exhausted(error, f"connect to {addr}") or ConnectError(f"cannot connect to {addr}: {error} ({step})") from error
         raise
     return socks
 

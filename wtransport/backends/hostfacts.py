@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
-from wtransport.errors import ProtocolError
+from wtransport.errors import ProtocolError, exhausted
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,9 @@ class HostFacts:
         """Look at this process; reads a few small files under ``/proc``, so not on an event loop.
 
         What cannot be read stays unique to this process, so that nothing is taken for shared.
+
+        Raises:
+            ResourceError: If there is no descriptor left to read them with.
         """
         pid, unique = os.getpid(), os.urandom(16).hex()
         try:
@@ -43,7 +46,9 @@ class HostFacts:
             started = _started("self")
             pid_namespace = os.stat("/proc/self/ns/pid").st_ino
             net_namespace = os.stat("/proc/self/ns/net").st_ino
-        except OSError:
+        except OSError as error:
+            if (none_left := exhausted(error, "read what host this is")) is not None:
+                raise none_left from error
             boot_id, started, pid_namespace, net_namespace = f"unknown-{unique}", "0", 0, 0
         process = f"{pid_namespace}:{pid}:{started}"
         return cls(boot_id, pid_namespace, net_namespace, os.geteuid(), process, socket.gethostname()[:128] or "unnamed")

@@ -23,6 +23,7 @@ from wtransport.errors import (
     StaleEpochError,
     TransportError,
     UnsupportedError,
+    exhausted,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def native_call(doing: str) -> Iterator[None]:
     except MemoryError as error:
         raise RegistrationError(f"{doing}: {error}", hint=ERRORS["NO_MEMORY"][1]) from error
     except OSError as error:
-        raise RegistrationError(f"{doing}: {error}") from error
+        raise exhausted(error, doing) or RegistrationError(f"{doing}: {error}") from error
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{doing}: {error}") from error
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from wtransport.backends.base import Backend, Capabilities, Unavailable
-from wtransport.errors import ConfigError, TransportError, UnsupportedError
+from wtransport.errors import ConfigError, TransportError, UnsupportedError, exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,7 +43,10 @@ class BackendRegistry:
         self._targets = dict(BUILT_IN)
         self._classes: dict[str, type[Backend]] = {}
         if entry_points is None:
-            entry_points = importlib.metadata.entry_points(group=GROUP)
+            try:
+                entry_points = importlib.metadata.entry_points(group=GROUP)
+            except OSError as error:
+                raise exhausted(error, "look for installed backends") or error from error
         for entry_point in entry_points:
             self.add(entry_point.name, entry_point.value)
 

@@ -26,6 +26,7 @@ from wtransport.errors import (
     ProtocolError,
     TransportError,
     UnsupportedError,
+    exhausted,
 )
 
 if TYPE_CHECKING:
@@ -228,7 +229,5 @@ def reopen_read_only(fd: int) -> int:
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise UnsupportedError(
-            f"shared memory cannot be granted for reading only: {error}",
-            hint="mount /proc in this container",
-        ) from error
+        refused = UnsupportedError(f"shared memory cannot be granted for reading only: {error}", hint="mount /proc in this container")
+        raise exhausted(error, "grant shared memory") or refused from error

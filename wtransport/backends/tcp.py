@@ -28,7 +28,7 @@ from wtransport.backends.native_errors import native_call, native_error
 from wtransport.backends.regions import Ledger, RemoteRegion
 from wtransport.backends.spans import check_bounds, check_table, table_nbytes
 from wtransport.backends.work import wait_settled
-from wtransport.errors import ClosedError, ConfigError, ConnectError, TransportError
+from wtransport.errors import ClosedError, ConfigError, ConnectError, TransportError, exhausted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -295,7 +295,8 @@ class TcpBackend(Backend):
                 sock.close()
                 raise
         except OSError as error:
-            raise ConnectError(f"cannot listen on {host}: {error}", backend=self.name) from error
+            refused = ConnectError(f"cannot listen on {host}: {error}", backend=self.name)
+            raise exhausted(error, f"listen on {host}") or refused from error
         shown = f"[{host}]" if ":" in host else host
         return SocketListener(
             sock,

@@ -18,7 +18,7 @@ from wtransport.control.address import (
     resolve,
 )
 from wtransport.control.unix_path import BoundPath, bind_path
-from wtransport.errors import BusyError, ConfigError, DeadlineError
+from wtransport.errors import BusyError, ConfigError, DeadlineError, exhausted
 
 if TYPE_CHECKING:
     from wtransport.control.address import Address
@@ -55,7 +55,7 @@ async def bind_tcp(address: TcpAddress, secret: Secret | None, backlog: int, tim
             return _bind_all(address, targets, backlog)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                raise ConfigError(f"cannot listen on {address}: {error.strerror}") from error
+                raise exhausted(error, f"listen on {address}") or ConfigError(f"cannot listen on {address}: {error.strerror}") from error
             if not tries:
                 raise BusyError(f"{address} is in use", hint=_IN_USE_HINT) from error
 
@@ -67,7 +67,10 @@ def bind_abstract(address: UnixAddress, backlog: int) -> socket.socket:
         BusyError: If the name is taken.
         ConfigError: If this system refuses it.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise exhausted(error, f"listen on {address}") or ConfigError(f"cannot listen on {address}: {error.strerror}") from error
     try:
         sock.setblocking(False)
         sock.bind(address.sockaddr)

@@ -34,6 +34,7 @@ from wtransport.errors import (
     PeerLostError,
     ProtocolError,
     TransportError,
+    exhausted,
 )
 
 if TYPE_CHECKING:
@@ -192,6 +193,8 @@ class _Dialler:
                         taken = True
                         return await attempt(sock, target)
                 except (OSError, TransportError) as caught:
+                    if (none_left := exhausted(caught, f"connect to {self._address}")) is not None:
+                        raise none_left from caught
                     error = _explained(caught, taken)
                     self._note(str(target), error)
                     if isinstance(error, TransportError) and not isinstance(error, PeerLostError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -25,7 +26,7 @@ from wtransport.control.preamble import (
 )
 from wtransport.control.tokens import TOKEN_NBYTES
 from wtransport.control.unix_path import BoundPath
-from wtransport.errors import AuthError, ClosedError, ConfigError, PeerLostError, ProtocolError
+from wtransport.errors import AuthError, ClosedError, ConfigError, PeerLostError, ProtocolError, exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,8 @@ _BACKLOG = 1024
 _ACCEPTS_AT_ONCE = 64
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RESOURCES_PAUSE_S = 0.1
+
+_log = logging.getLogger("wtransport")
 
 T = TypeVar("T")
 OnChannel: TypeAlias = Callable[[Channel], None]
@@ -87,6 +90,7 @@ class Listener:
         self._unread: set[socket.socket] = set()
         self._purposes: dict[bytes, _Serve] = {}
         self._resumes: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._short = False  # it was said that descriptors or memory ran out
         self._closed = False
 
     @property
@@ -272,6 +276,9 @@ class Listener:
                 if error.errno not in _NO_RESOURCES:
                     # Linux hands errors of the new connection to accept: they are its own.
                     return
+                if not self._short:
+                    self._short = True
+                    _log.warning("connections wait to be accepted: %s", exhausted(error, "accept a connection") or error)
                 loop.remove_reader(listening)
                 self._resumes[listening] = loop.call_later(_RESOURCES_PAUSE_S, self._resume, listening)
                 return

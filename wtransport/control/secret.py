@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -9,10 +10,13 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
-from wtransport.errors import ConfigError
+from wtransport.config import secret_path
+from wtransport.errors import ConfigError, exhausted
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from wtransport.config import TransportConfig
 
 _KEY_NBYTES = 32
 _FILE_CAP_NBYTES = 4096
@@ -43,6 +47,17 @@ class Secret:
         return cls(text.encode(), "job")
 
     @classmethod
+    async def of_config(cls, config: TransportConfig) -> Self:
+        """The secret that *config* gives, else this user's; files are read on a worker thread.
+
+        Raises:
+            ConfigError: See :meth:`of_user`.
+        """
+        if config.secret is not None:
+            return cls.of_job(config.secret)
+        return await asyncio.to_thread(lambda: cls.of_user(secret_path()))
+
+    @classmethod
     def of_user(cls, path: Path) -> Self:
         """Read the per-user secret file, made on first use; blocks on the disk for a moment.
 
@@ -61,12 +76,12 @@ class Secret:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _unusable(path, str(error)) from error
+            raise exhausted(error, f"open {path}") or _unusable(path, str(error)) from error
         try:
             _make(path)
             return cls(_read(path), "user")
         except OSError as error:
-            raise _unusable(path, str(error)) from error
+            raise exhausted(error, f"open {path}") or _unusable(path, str(error)) from error
 
 
 def _make(path: Path) -> None:

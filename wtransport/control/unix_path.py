@@ -11,7 +11,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtransport.errors import BusyError, ConfigError
+from wtransport.errors import BusyError, ConfigError, exhausted
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,15 @@ def bind_path(path: Path, backlog: int) -> BoundPath | None:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise ConfigError(f"no socket can be made in {path.parent}: {error.strerror}") from error
+        doing = f"make a socket in {path.parent}"
+        raise exhausted(error, doing) or ConfigError(f"no socket can be made in {path.parent}: {error.strerror}") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _bind_locked(path, backlog)
     except BlockingIOError:
         return None
     except OSError as error:
-        raise ConfigError(f"no socket can be made at {path}: {error.strerror}") from error
+        raise exhausted(error, f"listen at {path}") or ConfigError(f"no socket can be made at {path}: {error.strerror}") from error
     finally:
         os.close(folder)
 

@@ -46,11 +46,14 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._next_s = 0.0
+        self._steps = 0
 
     def update(self, progress: Progress) -> None:
-        """Print a line if the last one is a second old."""
-        if progress.age_s >= self._next_s:
+        """Print a line if the last one is a second old, and something has been learnt since: the processes' end takes its time."""
+        steps = len(progress.steps)
+        if progress.age_s >= self._next_s and (not steps or steps != self._steps):
             self._next_s = max(self._next_s + 1.0, progress.age_s)
+            self._steps = steps
             self._console.print(line(progress), highlight=False, soft_wrap=True)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from wtransport._native import SharedRegion
-from wtransport.errors import ClosedError, RegistrationError
+from wtransport.errors import ClosedError, RegistrationError, exhausted
 from wtransport.weights.layout import SlotLayout
 
 if TYPE_CHECKING:
@@ -188,10 +188,11 @@ def map_region(nbytes: int) -> SharedRegion:
     try:
         return SharedRegion.create(nbytes)
     except (OSError, MemoryError, ValueError) as error:
-        raise RegistrationError(
+        refused = RegistrationError(
             f"{nbytes} bytes of shared memory cannot be mapped: {error}",
             hint="free memory, or raise the container's limit on shared memory and mappings",
-        ) from error
+        )
+        raise exhausted(error, f"map {nbytes} bytes of shared memory") or refused from error
 
 
 def _when_gone(buffer: Buffer, call: Callable[..., object], *args: object) -> weakref.finalize[..., Buffer]:

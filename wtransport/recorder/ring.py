@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgpack
 
 from wtransport._native import FlightRing
-from wtransport.errors import ConfigError, RegistrationError, TransportError
+from wtransport.errors import ConfigError, RegistrationError, TransportError, exhausted
 from wtransport.recorder.format import (
     MAX_RECORDS,
     NO_VERSION,
@@ -101,10 +101,9 @@ class FlightRecorder:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             ring = FlightRing(str(path), num_records, msgpack.packb(dataclasses.asdict(about)))
         except (OSError, MemoryError) as error:
-            raise RegistrationError(
-                f"the flight ring {path} cannot be made: {error}",
-                hint="free space there, or name another folder with recorder_dir",
-            ) from error
+            hint = "free space there, or name another folder with recorder_dir"
+            refused = RegistrationError(f"the flight ring {path} cannot be made: {error}", hint=hint)
+            raise exhausted(error, f"make the flight ring {path}") or refused from error
         prune(path.parent)
         prune_jobs(path.parent.parent)
         return cls(ring, path, num_records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ from wtransport.backends.base import Capabilities
 from wtransport.backends.driver import EngineDriver
 from wtransport.backends.hostfacts import HostFacts
 from wtransport.backends.registry import BackendRegistry
-from wtransport.config import TransportConfig, secret_path, state_dir
+from wtransport.config import TransportConfig, state_dir
 from wtransport.control.address import TcpAddress, is_loopback, parse, route_host
 from wtransport.control.codec import Codec
 from wtransport.control.listener import Listener
 from wtransport.control.secret import Secret
-from wtransport.errors import BusyError, ClosedError, ConfigError, FencedError, RegistrationError, TransportError
+from wtransport.errors import BusyError, ClosedError, FencedError, RegistrationError, ResourceError, TransportError
 from wtransport.memory.budget import MemoryBudget
 from wtransport.recorder.format import Op
 from wtransport.recorder.ring import FlightRecorder
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from wtransport.control.channel import Channel
 
+_log = logging.getLogger("wtransport")
 _EVENT_OPS = {
     "joined": Op.JOIN,
     "left": Op.LEAVE,
@@ -90,6 +92,7 @@ class MemberService:
         self._post = post
         self._on_event = on_event
         self._on_failed = on_failed
+        self._driver: EngineDriver | None = None
         self._host: CoordinatorHost | None = None
         self._listener: Listener | None = None
         self._client: CoordinatorClient | None = None
@@ -113,8 +116,8 @@ class MemberService:
 
     async def _start(self) -> None:
         config = self._config
-        secret = Secret.of_job(config.secret) if config.secret is not None else await asyncio.to_thread(Secret.of_user, secret_path())
-        driver = EngineDriver(copy_threads=config.copy_threads, abort_grace_s=config.abort_grace_s)
+        secret = await Secret.of_config(config)
+        driver = self._driver = EngineDriver(copy_threads=config.copy_threads, abort_grace_s=config.abort_grace_s)
         driver.on_liveness = self._on_liveness
         membership = Membership(self._profile, lambda: MemberId(secrets.token_hex(16)), takeover=self._takeover)
         registry = BackendRegistry()
@@ -166,10 +169,11 @@ class MemberService:
                 task.cancel()
             await asyncio.gather(*context.tasks, return_exceptions=True)
             await asyncio.gather(*(listener.close() for listener in context.listeners.values()), return_exceptions=True)
-            await context.driver.close()
             if context.recorder is not None:
                 context.recorder.event(Op.LEAVE, detail=reason)
                 context.recorder.close()
+        if self._driver is not None:
+            await self._driver.close()
 
     async def steer(self, verb: str, name: str, reason: str, other: str = "") -> str:
         """Ask the coordinator to exclude, admit or replace *name*; returns its complaint, or nothing."""
@@ -197,7 +201,7 @@ class MemberService:
         host = CoordinatorHost(self._config, secret, self.context.engine, self.context.facts)
         try:
             await host.listen(self._url)
-        except (BusyError, ConfigError) as error:
+        except BaseException as error:
             await host.close()
             elsewhere = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRNOTAVAIL
             if isinstance(error, BusyError) or elsewhere:
@@ -217,7 +221,8 @@ class MemberService:
                 incarnation=membership.member,
                 num_records=config.recorder_records,
             )
-        except RegistrationError as error:
+        except (RegistrationError, ResourceError) as error:
+            _log.warning("no flight record of %s is kept: %s", profile.name, error)
             self._on_event(msg.EventNotice("recorder off", profile.name, None, str(error)))
             return None
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from wtransport.config import secret_path
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect
 from wtransport.control.secret import Secret
@@ -46,7 +44,7 @@ async def steer(url: str, config: TransportConfig, verb: str, name: str, *, reas
 
 
 async def _ask(url: str, config: TransportConfig, what: str, request: Callable[[int], object]) -> msg.SteerReply | msg.MembersReply:
-    secret = Secret.of_job(config.secret) if config.secret is not None else await asyncio.to_thread(Secret.of_user, secret_path())
+    secret = await Secret.of_config(config)
     codec = Codec(msg.MESSAGES, max_frame_nbytes=config.max_frame_nbytes)
     hello = {"role": "operator"}
     channel = await connect(url, secret=secret, hello=hello, codec=codec, deadline_s=config.connect_timeout_s)

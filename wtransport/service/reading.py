@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from wtransport.errors import ClosedError, DeadlineError, TransportError, WeightsError
+from wtransport.errors import ClosedError, DeadlineError, ResourceError, TransportError, WeightsError
 from wtransport.session.identity import Identity
 
 if TYPE_CHECKING:
@@ -42,9 +42,24 @@ class Reading:
         slots: The present binding's slots; empty before the first bind.
         shown: What the user is given next.
         binding_error: Why the binding does not fit; raised by whoever waits.
+
+    Args:
+        context: The member's means.
+        machine: The sink's machine.
+        pump: Carries out what it wants done.
+        post: Runs a function on the service's loop, from any thread.
+        troubles: Why there is no link to some source.
     """
 
-    def __init__(self, context: Context, machine: Sink, pump: Callable[[], Pump], post: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        machine: Sink,
+        pump: Callable[[], Pump],
+        post: Callable[..., None],
+        troubles: Callable[[], Iterable[TransportError]],
+    ) -> None:
+        self._troubles = troubles
         self._context = context
         self.machine = machine
         self._pump = pump
@@ -204,6 +219,10 @@ class Reading:
                 if (gone := self.machine.catchup.gone) is not None and (have is None or gone.version > have):
                     blocked += f"; version {gone.version} was put, and nobody holds it any more"
                     hint = "with snapshot=True a trainer can serve a version though its weights have changed since"
+                for trouble in self._troubles():
+                    if isinstance(trouble, ResourceError):
+                        raise trouble.copied() from late
+                    blocked += f"; no link to {trouble.peer}: {trouble.message}"
                 raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get", hint=hint) from late
 
     def _lease(self) -> Lease:

@@ -83,7 +83,7 @@ class SinkDriver:
         self._parts: dict[tuple[Identity, int], PartBytes] = {}
         self._held: dict[int, int] = {}
         self._binding = asyncio.Lock()
-        self.reading = Reading(context, self.machine, lambda: self.pump, calls.post)
+        self.reading = Reading(context, self.machine, lambda: self.pump, calls.post, lambda: self.links.failures.values())
         self.grants = Grants(context, self.links, self.reading)
         self.pump = Pump(
             self.machine,
@@ -349,7 +349,7 @@ class SinkDriver:
         if record is not None:
             self.links.want(record)
         else:
-            self.machine.catchup.holder_failed(action.member, self._context.now)
+            self.machine.catchup.holder_failed(action.member, "it is not a member any more", self._context.now)
 
     def _get_failed(self, action: act.GetFailed) -> None:
         if action.identity is not None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from wtransport.backends.driver import EngineDriver
 from wtransport.backends.hostfacts import HostFacts
-from wtransport.config import TransportConfig, secret_path
 from wtransport.control.secret import Secret
 from wtransport.service.coordinator_host import CoordinatorHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from wtransport.config import TransportConfig
 
 
 async def serve(url: str, config: TransportConfig, stop: asyncio.Event, on_bound: Callable[[tuple[str, ...]], None]) -> None:
@@ -28,7 +29,7 @@ async def serve(url: str, config: TransportConfig, stop: asyncio.Event, on_bound
         ConfigError: If *url* is no address of this machine, or other hosts could reach it while there is no secret.
         BusyError: If something listens there.
     """
-    secret = Secret.of_job(config.secret) if config.secret is not None else await asyncio.to_thread(Secret.of_user, secret_path())
+    secret = await Secret.of_config(config)
     driver = EngineDriver(copy_threads=1, abort_grace_s=config.abort_grace_s)
     host: CoordinatorHost | None = None
     try:

@@ -29,7 +29,11 @@ class ServiceThread:
 
     def __init__(self, name: str) -> None:
         self._selector = selectors.DefaultSelector()
-        self.loop = asyncio.SelectorEventLoop(self._selector)
+        try:
+            self.loop = asyncio.SelectorEventLoop(self._selector)
+        except OSError:
+            self._selector.close()
+            raise
         self._pid = os.getpid()
         reference = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _leave_to_parent(reference))

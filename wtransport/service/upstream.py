@@ -12,7 +12,7 @@ from wtransport.backends.hostfacts import HostFacts
 from wtransport.backends.select import Choice, choose
 from wtransport.control.codec import Codec
 from wtransport.control.dial import connect
-from wtransport.errors import InternalError, PeerLostError, ProtocolError, TransportError
+from wtransport.errors import InternalError, PeerLostError, ProtocolError, TransportError, exhausted
 from wtransport.service.limits import channel_limits
 from wtransport.session import messages as msg
 
@@ -87,6 +87,8 @@ class Upstreams:
         self._binding = binding
         self._codec = Codec(msg.MESSAGES, max_frame_nbytes=context.config.max_frame_nbytes)
         self._epochs = 0
+        # Why a link that is wanted is not up: by its member, until it is.
+        self.failures: dict[MemberId, TransportError] = {}
         self.links: dict[MemberId, Upstream] = {}
 
     def want(self, record: msg.MemberRecord) -> None:
@@ -103,6 +105,7 @@ class Upstreams:
     def drop(self, member: MemberId, cause: TransportError) -> None:
         """Give a link up."""
         link = self.links.pop(member, None)
+        self.failures.pop(member, None)
         if link is None:
             return
         link.break_off(cause)
@@ -136,16 +139,15 @@ class Upstreams:
             try:
                 await self._open(link)
                 pause_s = _FIRST_RETRY_S
+                self.failures.pop(link.record.member, None)
                 self._on_ready(link.record.member)
                 for message in link.early:
                     self._on_message(link.record.member, message)
                 link.early.clear()
                 await link.ended.wait()
             except Exception as caught:
-                error = (
-                    caught if isinstance(caught, TransportError) else InternalError(f"the link failed: {caught!r}", peer=link.record.name)
-                )
-                error.__cause__ = error.__cause__ or (caught if caught is not error else None)
+                error = _typed(caught)
+                self.failures[link.record.member] = error.with_fields(peer=link.record.name)
                 link.break_off(error)
             if link.endpoint is not None:
                 link.endpoint = None
@@ -228,3 +230,11 @@ class Upstreams:
 
     def _broken(self, link: Upstream, endpoint: Endpoint, error: TransportError) -> None:
         link.break_off(error)
+
+
+def _typed(caught: Exception) -> TransportError:
+    if isinstance(caught, TransportError):
+        return caught
+    error = exhausted(caught, "open a link") or InternalError(f"the link failed: {caught!r}")
+    error.__cause__ = caught
+    return error

@@ -28,6 +28,7 @@ class CatchUp:
         self.linked: set[MemberId] = set()
         self._attempts: Counter[Identity] = Counter()
         self._gave_up: Identity | None = None
+        self._why = ""  # the last holder that could not serve said this
         self._misfit = ""  # why the binding does not fit what a holder has
         self._refused: set[tuple[Identity, MemberId]] = set()
 
@@ -45,7 +46,7 @@ class CatchUp:
 
     def _start_afresh(self) -> None:
         self._gave_up = None
-        self._misfit = ""
+        self._why = self._misfit = ""
         self._refused.clear()
 
     def wants(self, identity: Identity) -> bool:
@@ -89,13 +90,13 @@ class CatchUp:
             self._retry(message.message)
             self._sink.advance(now)
 
-    def holder_failed(self, member: MemberId, now: float) -> None:
+    def holder_failed(self, member: MemberId, cause: str, now: float) -> None:
         """A holder is gone."""
         self.linked.discard(member)
         if self.pull is not None and member in self.pull.members:
             self._refused.add((self.pull.identity, member))
             self._attempts[self.pull.identity] -= 1  # a lost link is not the version's fault, and is dialled again at a measured pace
-            self._retry("the holder was lost")
+            self._retry(cause)
 
     def landing_failed(self, identity: Identity) -> None:
         """What was pulled did not install."""
@@ -133,7 +134,8 @@ class CatchUp:
             sink.out += [act.NeedLink(member) for member in members if member not in self.linked]
             self._ask(now)
         else:
-            self._give_up(identity, "unavailable", "no holder of the version could serve it")
+            last = f"; the last one: {self._why}" if self._why else ""
+            self._give_up(identity, "unavailable", f"no holder of the version could serve it{last}")
 
     def _choose(self, available: msg.Available) -> tuple[MemberId, ...]:
         whole = [member for member in available.whole if (available.identity, member) not in self._refused]
@@ -152,6 +154,7 @@ class CatchUp:
             self._sink.out += [act.Send(member, msg.Pull(pull.identity, self._sink.binding)) for member in pull.members]
 
     def _retry(self, why: str) -> None:
+        self._why = why
         pull, self.pull = self.pull, None
         if pull is not None and self._attempts[pull.identity] >= _MAX_ATTEMPTS:
             self._give_up(pull.identity, "unavailable", f"{why}, after {_MAX_ATTEMPTS} attempts")

@@ -36,6 +36,7 @@ class DeliveryBook:
         self.world_size = world_size
         self.links: dict[MemberId, SinkLink] = {}
         self.targets: dict[MemberId, str] = {}
+        self.troubles: dict[MemberId, str] = {}
         self.puts: dict[int, Put] = {}
         self.dropped: Counter[str] = Counter()
         self._deliveries: dict[int, Delivery] = {}

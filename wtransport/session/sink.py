@@ -183,7 +183,7 @@ class Sink(LandingBook):
                 self._tell(waiting.followers, msg.Behind(identity, cause))
                 del self.waiting[identity]
         self.feeds.forget(source)
-        self.catchup.holder_failed(source, now)
+        self.catchup.holder_failed(source, cause, now)
         self.advance(now)
 
     # The driver.

@@ -53,6 +53,7 @@ class Source(DeliveryBook):
         for member in self.targets.keys() - generators.keys():
             self.on_sink_gone(member, PeerLostError("the generator left or was lost", phase="put"), now)
         self.targets = dict(generators)
+        self.troubles = {member: text for member, text in self.troubles.items() if member in generators}
 
     def on_admitted(self, message: msg.PutAdmitted, now: float) -> None:
         """The version has its identity: deliver to every generator at once."""
@@ -159,6 +160,7 @@ class Source(DeliveryBook):
     def on_sink_linked(self, sink: MemberId, now: float) -> None:
         """The data endpoint to *sink* is up."""
         self.link(sink).linked = True
+        self.troubles.pop(sink, None)
         self._progress(sink, now)
 
     def on_bound(self, sink: MemberId, message: msg.Bound, now: float) -> None:
@@ -263,6 +265,8 @@ class Source(DeliveryBook):
     def on_sink_gone(self, sink: MemberId, cause: TransportError, now: float) -> None:
         """Only this sink's deliveries end; their native work settles before the memory may be reused."""
         self.links.pop(sink, None)
+        if sink in self.targets:
+            self.troubles[sink] = cause.message
         for delivery in self._active(sink):
             delivery.slot = -1
             put = self.puts[delivery.put]
@@ -352,7 +356,8 @@ class Source(DeliveryBook):
                 elif link.linked and not link.binding:
                     self._late(delivery, BehindOutcome("the generator has not bound yet"), now)
                 else:
-                    why = "no plan within the stall time" if link.linked else "no data endpoint within the credit time"
+                    trouble = f": {self.troubles[delivery.sink]}" if delivery.sink in self.troubles else ""
+                    why = "no plan within the stall time" if link.linked else f"no data endpoint within the credit time{trouble}"
                     self._late(delivery, BehindOutcome(why), now)
             elif delivery.verdict is not None:
                 self._settle(delivery, delivery.verdict, now)

@@ -179,7 +179,7 @@ class SimSink:
                 if source in self._member.membership.members:
                     self.want(source)
                 else:
-                    self.machine.catchup.holder_failed(source, self._member.sim.now)
+                    self.machine.catchup.holder_failed(source, "not a member", self._member.sim.now)
             case act.GetFailed():
                 self.failed_gets.append(action)
 
