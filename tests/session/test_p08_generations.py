@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.session.jobs import Job, held
 from wtransport.session import messages as msg
 from wtransport.session.identity import Identity, MemberId, Publication
-from wtransport.session.slots import SlotTable
+from wtransport.session.sink.slots import SlotTable
 
 A, B = MemberId("a"), MemberId("b")
 

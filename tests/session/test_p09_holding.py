@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.session.jobs import Job, held
+from wtransport.session.coordinator.ledger import Ledger
 from wtransport.session.identity import Identity, MemberId, Publication
-from wtransport.session.ledger import Ledger
 from wtransport.session.messages import Holding
 
 ONE = Identity(Publication(1, 1), 1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.session.test_unusual_orders import coordinator, join, sent
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.coordinator import Coordinator
+from wtransport.session.coordinator.machine import Coordinator
+from wtransport.session.coordinator.report import Pulse, report
+from wtransport.session.coordinator.steering import Policies
 from wtransport.session.identity import Identity, MemberId, Publication, Term
-from wtransport.session.report import Pulse, report
-from wtransport.session.steering import Policies
 
 ASKS = MemberId("operator")
 

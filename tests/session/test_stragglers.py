@@ -11,10 +11,10 @@ from wtransport.errors import PeerLostError
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import Identity
-from wtransport.session.source import Source
+from wtransport.session.source.machine import Source
 
 if TYPE_CHECKING:
-    from wtransport.session.delivery_book import Straggler
+    from wtransport.session.source.delivery_book import Straggler
 
 WHAT = Identity(FIRST, 1)
 

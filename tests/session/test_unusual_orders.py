@@ -8,11 +8,11 @@ from tests.session.jobs import Job, held, shown
 from wtransport.errors import CancelledWorkError, FencedError, SourceChangedError
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.coordinator import Coordinator
-from wtransport.session.delivery import PutState
+from wtransport.session.coordinator.machine import Coordinator
 from wtransport.session.identity import NO_PUBLICATION, NO_TERM, Identity, MemberId, Publication, Term
-from wtransport.session.sink import Sink
-from wtransport.session.source import Source
+from wtransport.session.sink.machine import Sink
+from wtransport.session.source.delivery import PutState
+from wtransport.session.source.machine import Source
 
 FIRST = Publication(1, 1)
 ONE, TWO = MemberId("g1"), MemberId("g2")

@@ -54,7 +54,9 @@ def test_make_targets_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", _PAGES)
 def test_named_files_exist(page: str) -> None:
-    prefixes = ("", "wtransport/", "wtransport/session/", "wtransport/service/", "wtransport/backends/")
+    # A table's row names a folder once, and the files in it, or in one of its roles, by their own names.
+    parts = [path for part in ("session", "service", "backends", "testing") for path in (ROOT / "wtransport" / part).glob("**/")]
+    prefixes = ("", "wtransport/", *(f"{path.relative_to(ROOT)}/" for path in parts))
     for name in re.findall(r"`([\w./-]+\.(?:py|h|toml|txt|def|yaml|pyi|md)|[\w/]+/)`", _read(page)):
         if "NAME" not in name:
             assert any((ROOT / prefix / name).exists() for prefix in prefixes), f"{page} names {name}"

@@ -23,10 +23,10 @@ from wtransport.service.pump import Pump
 from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg
-from wtransport.session.coordinator import Coordinator
+from wtransport.session.coordinator.machine import Coordinator
+from wtransport.session.coordinator.report import Pulse, report
+from wtransport.session.coordinator.steering import Policies
 from wtransport.session.identity import MemberId
-from wtransport.session.report import Pulse, report
-from wtransport.session.steering import Policies
 
 if TYPE_CHECKING:
     import socket

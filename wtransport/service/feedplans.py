@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from wtransport.service.context import Context
     from wtransport.service.upstream import Upstreams
-    from wtransport.session.feeds import Feed
+    from wtransport.session.sink.feeds import Feed
 
 _INLINE_TENSORS = 1000
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wtransport.service.context import Context
     from wtransport.service.pump import Pump
     from wtransport.session import actions as act
-    from wtransport.session.sink import Sink
+    from wtransport.session.sink.machine import Sink
 
 
 # Of each waiter only those that came since it began count.

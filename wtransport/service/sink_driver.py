@@ -35,7 +35,7 @@ from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
-from wtransport.session.sink import Sink
+from wtransport.session.sink.machine import Sink
 
 if TYPE_CHECKING:
     from wtransport.service.context import Context

@@ -24,7 +24,7 @@ from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
-from wtransport.session.source import Source
+from wtransport.session.source.machine import Source
 from wtransport.weights.assign import Assignment
 from wtransport.weights.manifest import Manifest
 from wtransport.weights.plan import make_plan

@@ -8,10 +8,10 @@ from wtransport.errors import ProtocolError
 from wtransport.session import messages as msg
 
 if TYPE_CHECKING:
-    from wtransport.session.coordinator import Coordinator
+    from wtransport.session.coordinator.machine import Coordinator
     from wtransport.session.identity import MemberId
-    from wtransport.session.sink import Sink
-    from wtransport.session.source import Source
+    from wtransport.session.sink.machine import Sink
+    from wtransport.session.source.machine import Source
 
 
 def coordinator_to_source(machine: Source, message: object, now: float) -> None:

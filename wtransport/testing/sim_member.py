@@ -16,8 +16,8 @@ from wtransport.testing.sim_source import SimSource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wtransport.session.sink import Sink
-    from wtransport.session.source import Source
+    from wtransport.session.sink.machine import Sink
+    from wtransport.session.source.machine import Source
     from wtransport.testing.simulator import Simulator
 
 _RETRY_S = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wtransport.session.identity import Identity, MemberId
-from wtransport.session.slots import Slot, SlotState
+from wtransport.session.sink.slots import Slot, SlotState
 
 #: The "rank" of a holder that writes every part at once.
 WHOLE = -1

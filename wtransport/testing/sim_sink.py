@@ -8,8 +8,8 @@ from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, MemberId
-from wtransport.session.sink import Sink
-from wtransport.session.slots import Slot, SlotState
+from wtransport.session.sink.machine import Sink
+from wtransport.session.sink.slots import Slot, SlotState
 from wtransport.testing.sim_memory import Memory, Shown, Violation
 from wtransport.testing.sim_network import Gone, Link, Linked
 

@@ -11,7 +11,7 @@ from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.outcomes import Delivered
-from wtransport.session.source import Source
+from wtransport.session.source.machine import Source
 from wtransport.testing.sim_memory import WHOLE, Memory, Tag, Violation, Write
 from wtransport.testing.sim_network import Gone, Link, Linked
 

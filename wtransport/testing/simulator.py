@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg
-from wtransport.session.coordinator import Coordinator
+from wtransport.session.coordinator.machine import Coordinator
 from wtransport.session.membership import Profile
 from wtransport.testing.sim_member import SimMember
 from wtransport.testing.sim_memory import Memory, Tag, Violation

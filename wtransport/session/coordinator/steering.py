@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
+from wtransport.session.coordinator.jobstate import JobState
+from wtransport.session.coordinator.roster import REPLACED_HINT
 from wtransport.session.identity import MemberId
-from wtransport.session.jobstate import JobState
-from wtransport.session.roster import REPLACED_HINT
 
 
 @dataclass(frozen=True)

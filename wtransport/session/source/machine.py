@@ -5,10 +5,10 @@ from __future__ import annotations
 from wtransport.errors import DeadlineError, PeerLostError, TransportError
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.delivery import DeliveryState, Put, PutState
-from wtransport.session.delivery_book import DeliveryBook
 from wtransport.session.identity import COORDINATOR, Identity, MemberId, Publication
 from wtransport.session.outcomes import AheadOutcome, BehindOutcome, Delivered, Excluded, Lost, Outcome, OvertakenOutcome
+from wtransport.session.source.delivery import DeliveryState, Put, PutState
+from wtransport.session.source.delivery_book import DeliveryBook
 
 
 class Source(DeliveryBook):

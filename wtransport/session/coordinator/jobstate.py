@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.claims import Claims
-from wtransport.session.groups import Group
+from wtransport.session.coordinator.claims import Claims
+from wtransport.session.coordinator.groups import Group
+from wtransport.session.coordinator.ledger import Ledger, VersionState
+from wtransport.session.coordinator.roster import Roster
 from wtransport.session.identity import NO_PUBLICATION, Identity, MemberId, Publication, Term
-from wtransport.session.ledger import Ledger, VersionState
-from wtransport.session.roster import Roster
 
 
 @dataclass(frozen=True)

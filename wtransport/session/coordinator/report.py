@@ -10,7 +10,7 @@ from wtransport.session.identity import Identity, MemberId
 from wtransport.session.messages import MemberRecord, MemberStatus
 
 if TYPE_CHECKING:
-    from wtransport.session.jobstate import JobState
+    from wtransport.session.coordinator.jobstate import JobState
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity
-from wtransport.session.slots import Slot
+from wtransport.session.sink.slots import Slot
 
 if TYPE_CHECKING:
-    from wtransport.session.landing_book import LandingBook
+    from wtransport.session.sink.landing_book import LandingBook
 
 
 class Shows:

@@ -9,9 +9,9 @@ from typing import Literal
 from wtransport.errors import TransportError, error_classes
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.delivery import Delivery, DeliveryState, Put, PutState, SinkLink
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.outcomes import BehindOutcome, Excluded, Outcome
+from wtransport.session.source.delivery import Delivery, DeliveryState, Put, PutState, SinkLink
 
 Straggler = Literal["behind", "wait", "exclude", "raise"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.feeds import FeedState
 from wtransport.session.identity import COORDINATOR, MemberId, Publication
-from wtransport.session.landing import Waiting
-from wtransport.session.landing_book import LandingBook
-from wtransport.session.slots import SlotState, SlotTable
+from wtransport.session.sink.feeds import FeedState
+from wtransport.session.sink.landing import Waiting
+from wtransport.session.sink.landing_book import LandingBook
+from wtransport.session.sink.slots import SlotState, SlotTable
 
 
 class Sink(LandingBook):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
+from wtransport.session.coordinator.steering import Steering
 from wtransport.session.identity import NO_PUBLICATION, MemberId
-from wtransport.session.steering import Steering
 
 
 class Coordinator(Steering):

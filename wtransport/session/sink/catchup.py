@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
 from wtransport.session.identity import Identity, MemberId
-from wtransport.session.landing import PullState
+from wtransport.session.sink.landing import PullState
 
 if TYPE_CHECKING:
-    from wtransport.session.landing_book import LandingBook
+    from wtransport.session.sink.landing_book import LandingBook
 
 _MAX_ATTEMPTS = 5
 

@@ -6,12 +6,12 @@ from collections import Counter, OrderedDict
 
 from wtransport.session import actions as act
 from wtransport.session import messages as msg
-from wtransport.session.catchup import CatchUp
-from wtransport.session.feeds import Feed, Feeds
 from wtransport.session.identity import COORDINATOR, NO_PUBLICATION, Identity, MemberId, Publication
-from wtransport.session.landing import Landing, Waiting
-from wtransport.session.shows import Shows
-from wtransport.session.slots import Slot, SlotState, SlotTable
+from wtransport.session.sink.catchup import CatchUp
+from wtransport.session.sink.feeds import Feed, Feeds
+from wtransport.session.sink.landing import Landing, Waiting
+from wtransport.session.sink.shows import Shows
+from wtransport.session.sink.slots import Slot, SlotState, SlotTable
 
 _REMEMBERED = 256
 
