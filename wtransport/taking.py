@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Awaitable, Callable
 
-    from wtransport.service.reading import Lease
+    from wtransport.service.sink.reading import Lease
     from wtransport.service.thread import ServiceThread
 
 

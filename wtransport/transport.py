@@ -21,7 +21,7 @@ from wtransport.memory.inspector import Inspector
 from wtransport.orchestration import Orchestration
 from wtransport.service.abandoned import close_abandoned
 from wtransport.service.member import MemberService
-from wtransport.service.putrecord import PutRecord
+from wtransport.service.source.putrecord import PutRecord
 from wtransport.service.thread import ServiceThread
 from wtransport.session.membership import Profile
 from wtransport.taking import take

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from wtransport.cli.failing import failing
 from wtransport.config import TransportConfig
-from wtransport.service.standalone import serve as serve_coordinator
+from wtransport.service.coordinator.standalone import serve as serve_coordinator
 
 app = typer.Typer(add_completion=False)
 

@@ -23,12 +23,12 @@ from wtransport.recorder.format import Op
 from wtransport.recorder.ring import FlightRecorder
 from wtransport.service.client import ClientCalls, CoordinatorClient
 from wtransport.service.context import Context
-from wtransport.service.coordinator_host import CoordinatorHost
+from wtransport.service.coordinator.host import CoordinatorHost
 from wtransport.service.describe import MemberInfo, describe_members
 from wtransport.service.limits import channel_limits
 from wtransport.service.requests import Requests
-from wtransport.service.sink_driver import SinkCalls, SinkDriver
-from wtransport.service.source_driver import SourceDriver
+from wtransport.service.sink.driver import SinkCalls, SinkDriver
+from wtransport.service.source.driver import SourceDriver
 from wtransport.session import messages as msg
 from wtransport.session.identity import MemberId
 from wtransport.session.membership import Membership, Profile

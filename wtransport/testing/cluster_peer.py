@@ -66,7 +66,7 @@ class Peer(Tricks):
     async def serve(self, url: str, config: dict[str, Any]) -> Answer:
         """Host the coordinator alone; returns its address."""
         from wtransport.config import TransportConfig
-        from wtransport.service.standalone import serve as host
+        from wtransport.service.coordinator.standalone import serve as host
 
         bound: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
         self._spawn(host(url, TransportConfig(**config), asyncio.Event(), bound.set_result))

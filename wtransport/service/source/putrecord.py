@@ -10,7 +10,7 @@ from wtransport import _native
 from wtransport.backends.base import Backend, MemoryRegion
 from wtransport.memory.snapshot import Snapshot
 from wtransport.memory.tensors import SourceWeights
-from wtransport.service.plans import Digests
+from wtransport.service.source.plans import Digests
 from wtransport.session.identity import Identity, MemberId
 from wtransport.session.outcomes import Receipt
 from wtransport.weights.manifest import Manifest

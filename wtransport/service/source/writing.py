@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from wtransport.backends.base import InitiatorEndpoint, RemoteRegion
     from wtransport.backends.work import Work
     from wtransport.service.context import Context
-    from wtransport.service.plans import Digests, SinkPlan
-    from wtransport.service.putrecord import PutRecord
-    from wtransport.service.source_driver import SourceDriver
+    from wtransport.service.source.driver import SourceDriver
+    from wtransport.service.source.plans import Digests, SinkPlan
+    from wtransport.service.source.putrecord import PutRecord
     from wtransport.session import actions as act
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from wtransport.backends.driver import EngineDriver
 from wtransport.backends.hostfacts import HostFacts
 from wtransport.control.secret import Secret
-from wtransport.service.coordinator_host import CoordinatorHost
+from wtransport.service.coordinator.host import CoordinatorHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,13 @@ from wtransport.errors import ClosedError, InternalError, PeerLostError, Transpo
 from wtransport.memory.snapshot import Snapshot
 from wtransport.recorder.format import Op
 from wtransport.service import local
-from wtransport.service.downstream import Downstreams
-from wtransport.service.followers import Followers
-from wtransport.service.plans import Digests, SinkPlan, content_digest, name_weights, plan_for
 from wtransport.service.pump import Pump
-from wtransport.service.putrecord import PutRecord
-from wtransport.service.receipts import Receipts, told, undelivered
-from wtransport.service.writing import Writing
+from wtransport.service.source.downstream import Downstreams
+from wtransport.service.source.followers import Followers
+from wtransport.service.source.plans import Digests, SinkPlan, content_digest, name_weights, plan_for
+from wtransport.service.source.putrecord import PutRecord
+from wtransport.service.source.receipts import Receipts, told, undelivered
+from wtransport.service.source.writing import Writing
 from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg

@@ -25,12 +25,12 @@ from wtransport.memory.names import given_names
 from wtransport.memory.tensors import inspect
 from wtransport.recorder.format import Op
 from wtransport.service import local
-from wtransport.service.feedplans import FeedPlan, FeedPlans
-from wtransport.service.grants import Grants
 from wtransport.service.pump import Pump
-from wtransport.service.reading import Lease, Reading
-from wtransport.service.upstream import Upstreams
-from wtransport.service.verification import PartBytes, check_cells, check_parts
+from wtransport.service.sink.feedplans import FeedPlan, FeedPlans
+from wtransport.service.sink.grants import Grants
+from wtransport.service.sink.reading import Lease, Reading
+from wtransport.service.sink.upstream import Upstreams
+from wtransport.service.sink.verification import PartBytes, check_cells, check_parts
 from wtransport.session import actions as act
 from wtransport.session import dispatch
 from wtransport.session import messages as msg

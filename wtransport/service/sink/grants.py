@@ -10,8 +10,8 @@ from wtransport.session import messages as msg
 if TYPE_CHECKING:
     from wtransport.backends.base import MemoryRegion, OwnerEndpoint, RemoteRegion
     from wtransport.service.context import Context
-    from wtransport.service.reading import Reading
-    from wtransport.service.upstream import Upstreams
+    from wtransport.service.sink.reading import Reading
+    from wtransport.service.sink.upstream import Upstreams
     from wtransport.session import actions as act
     from wtransport.session.identity import MemberId
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from wtransport.backends.base import MemoryRegion, OwnerEndpoint, RemoteRegion
     from wtransport.service.context import Context
-    from wtransport.service.feedplans import FeedPlan
+    from wtransport.service.sink.feedplans import FeedPlan
     from wtransport.session import messages as msg
     from wtransport.session.identity import MemberId
     from wtransport.weights.manifest import Manifest

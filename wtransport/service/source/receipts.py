@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from wtransport.config import TransportConfig
-    from wtransport.service.plans import Digests
-    from wtransport.service.putrecord import PutRecord
+    from wtransport.service.source.plans import Digests
+    from wtransport.service.source.putrecord import PutRecord
     from wtransport.session import actions as act
     from wtransport.weights.manifest import Manifest
 

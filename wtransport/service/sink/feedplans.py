@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from wtransport.service.context import Context
-    from wtransport.service.upstream import Upstreams
+    from wtransport.service.sink.upstream import Upstreams
     from wtransport.session.sink.feeds import Feed
 
 _INLINE_TENSORS = 1000

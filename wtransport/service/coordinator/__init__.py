@@ -1,0 +1,1 @@
+"""The coordinator with its sockets, beside a member or alone."""

@@ -1,0 +1,1 @@
+"""A sink with its links, memory, verification and readers."""

@@ -1,0 +1,1 @@
+"""A source with its links, plans and writes."""
