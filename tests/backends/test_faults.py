@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from wtransport.backends.inproc import InprocBackend, InprocFabric
-from wtransport.backends.shm import ShmBackend
+from wtransport.backends.inproc.backend import InprocBackend, InprocFabric
+from wtransport.backends.shm.backend import ShmBackend
 from wtransport.config import TransportConfig
 from wtransport.errors import CancelledWorkError, DeadlineError, PeerLostError, StaleEpochError
 from wtransport.testing.conformance import BackendConformance
@@ -27,7 +27,7 @@ SIZE = 100_000
 
 
 class TestWithoutFaults(BackendConformance):
-    factory = "wtransport.backends.shm:ShmBackend"
+    factory = "wtransport.backends.shm.backend:ShmBackend"
     needs_peer_running = False
 
     def make_backend(self, driver: EngineDriver, config: TransportConfig) -> FaultyBackend:
@@ -35,7 +35,7 @@ class TestWithoutFaults(BackendConformance):
 
 
 class TestRelayed(BackendConformance):
-    factory = "wtransport.backends.inproc:InprocBackend"
+    factory = "wtransport.backends.inproc.backend:InprocBackend"
     crosses_processes = False
 
     @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def _write_with_a_fault(name: str, value: int) -> None:
     import asyncio
     import signal
 
-    from wtransport.backends.shm import ShmBackend
+    from wtransport.backends.shm.backend import ShmBackend
     from wtransport.config import TransportConfig
     from wtransport.testing.conformance_pair import open_pair, random_bytes, whole
     from wtransport.testing.faults import Faults, FaultyBackend

@@ -9,7 +9,7 @@ import pytest
 
 from wtransport._native import SharedRegion
 from wtransport.backends.deadline import Deadline
-from wtransport.backends.inproc import InprocBackend, InprocFabric
+from wtransport.backends.inproc.backend import InprocBackend, InprocFabric
 from wtransport.config import TransportConfig
 from wtransport.errors import ConnectError
 from wtransport.testing.conformance import BackendConformance
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TestInproc(BackendConformance):
-    factory = "wtransport.backends.inproc:InprocBackend"
+    factory = "wtransport.backends.inproc.backend:InprocBackend"
     crosses_processes = False
     needs_peer_running = False
 

@@ -7,7 +7,7 @@ import pytest
 
 from wtransport.backends.base import Capabilities, Unavailable
 from wtransport.backends.registry import BUILT_IN, GROUP, BackendRegistry
-from wtransport.backends.tcp import TcpBackend
+from wtransport.backends.tcp.backend import TcpBackend
 from wtransport.config import TransportConfig
 from wtransport.errors import ConfigError, UnsupportedError
 from wtransport.recorder.format import FlightBackend
@@ -63,9 +63,9 @@ def test_one_name_twice() -> None:
     ("target", "error"),
     [
         ("no_such_module:A", UnsupportedError),
-        ("wtransport.backends.tcp:Nothing", ConfigError),
-        ("wtransport.backends.tcp:dial", ConfigError),
-        ("wtransport.backends.tcp:TcpBackend", ConfigError),
+        ("wtransport.backends.tcp.backend:Nothing", ConfigError),
+        ("wtransport.backends.tcp.backend:dial", ConfigError),
+        ("wtransport.backends.tcp.backend:TcpBackend", ConfigError),
     ],
 )
 def test_broken_entry_point_fails_when_it_is_used(target: str, error: type[Exception]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from wtransport._native import SharedRegion
 from wtransport.backends import shm
 from wtransport.backends.handshake import Preamble, Verdict
-from wtransport.backends.shm import ShmBackend, check_same_user, reopen_read_only
+from wtransport.backends.shm.backend import ShmBackend, check_same_user, reopen_read_only
 from wtransport.config import TransportConfig
 from wtransport.errors import AuthError, ConfigError, ProtocolError, RegistrationError
 from wtransport.testing.conformance import BackendConformance
@@ -30,7 +30,7 @@ MESSAGE = struct.Struct("<BBxxxxxxQQQ")
 
 
 class TestShm(BackendConformance):
-    factory = "wtransport.backends.shm:ShmBackend"
+    factory = "wtransport.backends.shm.backend:ShmBackend"
     needs_peer_running = False
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from wtransport.backends.handshake import Preamble, Verdict
-from wtransport.backends.tcp import TcpBackend, parse_address
+from wtransport.backends.tcp.backend import TcpBackend, parse_address
 from wtransport.config import TransportConfig
 from wtransport.errors import ConfigError, ConnectError, PeerLostError, ProtocolError
 from wtransport.testing.conformance import BackendConformance
@@ -23,7 +23,7 @@ CONFIG = TransportConfig(copy_threads=1, streams=2, connect_timeout_s=0.5)
 
 
 class TestTcp(BackendConformance):
-    factory = "wtransport.backends.tcp:TcpBackend"
+    factory = "wtransport.backends.tcp.backend:TcpBackend"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from wtransport.backends.tcp import TcpBackend
+from wtransport.backends.tcp.backend import TcpBackend
 from wtransport.config import TransportConfig
 from wtransport.errors import ConnectError, DeadlineError, PeerLostError
 from wtransport.testing.conformance_pair import Pair, lost, open_driver, outcome, random_bytes, until, whole

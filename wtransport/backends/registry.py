@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 GROUP = "wtransport.backends"
 BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
-        "inproc": "wtransport.backends.inproc:InprocBackend",
-        "shm": "wtransport.backends.shm:ShmBackend",
-        "tcp": "wtransport.backends.tcp:TcpBackend",
+        "inproc": "wtransport.backends.inproc.backend:InprocBackend",
+        "shm": "wtransport.backends.shm.backend:ShmBackend",
+        "tcp": "wtransport.backends.tcp.backend:TcpBackend",
     }
 )
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from wtransport._native import SharedRegion
 from wtransport.backends.base import Backend, Capabilities, Unavailable
-from wtransport.backends.fdchannel import FdChannel
 from wtransport.backends.handshake import dial
 from wtransport.backends.listening import MAX_HANDSHAKE_S, SocketListener
 from wtransport.backends.mapped import MappedGrant, MappedInitiator, MappedOwner
 from wtransport.backends.native_errors import native_call
+from wtransport.backends.shm.fdchannel import FdChannel
 from wtransport.errors import (
     AuthError,
     ConfigError,

@@ -1,0 +1,1 @@
+"""Two transports in one process."""

@@ -1,0 +1,1 @@
+"""Striped TCP sockets between any two processes."""
