@@ -17,7 +17,7 @@ from wtransport.backends.deadline import Deadline
 from wtransport.backends.driver import EngineDriver
 from wtransport.backends.native_errors import CODES, Where
 from wtransport.errors import CancelledWorkError, ClosedError, DeadlineError, PeerLostError, RegistrationError, TransportError
-from wtransport.testing.conformance_pair import local_region, outcome, until
+from wtransport.testing.conformance.pair import local_region, outcome, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,9 +13,9 @@ from wtransport.backends.inproc.backend import InprocBackend, InprocFabric
 from wtransport.backends.shm.backend import ShmBackend
 from wtransport.config import TransportConfig
 from wtransport.errors import CancelledWorkError, DeadlineError, PeerLostError, StaleEpochError
-from wtransport.testing.conformance import BackendConformance
-from wtransport.testing.conformance_pair import Pair, cut, open_pair, outcome, random_bytes, whole
-from wtransport.testing.faults import Faults, FaultyBackend, first_bytes
+from wtransport.testing.conformance.faults import Faults, FaultyBackend, first_bytes
+from wtransport.testing.conformance.pair import Pair, cut, open_pair, outcome, random_bytes, whole
+from wtransport.testing.conformance.suite import BackendConformance
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -138,8 +138,8 @@ def _write_with_a_fault(name: str, value: int) -> None:
 
     from wtransport.backends.shm.backend import ShmBackend
     from wtransport.config import TransportConfig
-    from wtransport.testing.conformance_pair import open_pair, random_bytes, whole
-    from wtransport.testing.faults import Faults, FaultyBackend
+    from wtransport.testing.conformance.faults import Faults, FaultyBackend
+    from wtransport.testing.conformance.pair import open_pair, random_bytes, whole
 
     async def write() -> None:
         faults = Faults(exit_status=value) if name == "exit" else Faults(raise_signal=signal.Signals(value))

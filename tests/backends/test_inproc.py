@@ -12,8 +12,8 @@ from wtransport.backends.deadline import Deadline
 from wtransport.backends.inproc.backend import InprocBackend, InprocFabric
 from wtransport.config import TransportConfig
 from wtransport.errors import ConnectError
-from wtransport.testing.conformance import BackendConformance
-from wtransport.testing.conformance_pair import TIMEOUT_S, local_region, lost, open_driver, random_bytes, whole
+from wtransport.testing.conformance.pair import TIMEOUT_S, local_region, lost, open_driver, random_bytes, whole
+from wtransport.testing.conformance.suite import BackendConformance
 
 if TYPE_CHECKING:
     from wtransport.backends.base import RemoteRegion

@@ -11,7 +11,7 @@ from wtransport.backends.tcp.backend import TcpBackend
 from wtransport.config import TransportConfig
 from wtransport.errors import ConfigError, UnsupportedError
 from wtransport.recorder.format import FlightBackend
-from wtransport.testing.conformance_pair import open_driver
+from wtransport.testing.conformance.pair import open_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from wtransport.backends.handshake import Preamble, Verdict
 from wtransport.backends.shm.backend import ShmBackend, check_same_user, reopen_read_only
 from wtransport.config import TransportConfig
 from wtransport.errors import AuthError, ConfigError, ProtocolError, RegistrationError
-from wtransport.testing.conformance import BackendConformance
-from wtransport.testing.conformance_pair import EPOCH, Pair, lost, open_driver, open_pair, random_bytes, whole
+from wtransport.testing.conformance.pair import EPOCH, Pair, lost, open_driver, open_pair, random_bytes, whole
+from wtransport.testing.conformance.suite import BackendConformance
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

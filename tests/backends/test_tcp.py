@@ -13,8 +13,8 @@ from wtransport.backends.handshake import Preamble, Verdict
 from wtransport.backends.tcp.backend import TcpBackend, parse_address
 from wtransport.config import TransportConfig
 from wtransport.errors import ConfigError, ConnectError, PeerLostError, ProtocolError
-from wtransport.testing.conformance import BackendConformance
-from wtransport.testing.conformance_pair import EPOCH, Pair, open_driver, open_pair, random_bytes, until, whole
+from wtransport.testing.conformance.pair import EPOCH, Pair, open_driver, open_pair, random_bytes, until, whole
+from wtransport.testing.conformance.suite import BackendConformance
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

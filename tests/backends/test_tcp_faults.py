@@ -11,8 +11,8 @@ import pytest
 from wtransport.backends.tcp.backend import TcpBackend
 from wtransport.config import TransportConfig
 from wtransport.errors import ConnectError, DeadlineError, PeerLostError
-from wtransport.testing.conformance_pair import Pair, lost, open_driver, outcome, random_bytes, until, whole
-from wtransport.testing.proxy import FaultProxy
+from wtransport.testing.conformance.pair import Pair, lost, open_driver, outcome, random_bytes, until, whole
+from wtransport.testing.conformance.proxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,8 +13,8 @@ import torch
 
 import wtransport
 import wtransport.transport
-from wtransport.testing.cluster import WAIT_S, Cluster, Process, until
-from wtransport.testing.zygote import Zygote
+from wtransport.testing.cluster.cluster import WAIT_S, Cluster, Process, until
+from wtransport.testing.cluster.zygote import Zygote
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

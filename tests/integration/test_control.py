@@ -15,7 +15,7 @@ import torch
 
 import wtransport
 from tests.integration.conftest import linked, outcome, reaches, same
-from wtransport.testing.cluster import PeerError, Process, until
+from wtransport.testing.cluster.cluster import PeerError, Process, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

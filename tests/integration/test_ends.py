@@ -14,13 +14,13 @@ import torch
 import wtransport
 from tests.integration.conftest import linked, outcome, reaches, same
 from wtransport.memory import landing_slot
-from wtransport.testing.cluster import PeerError
+from wtransport.testing.cluster.cluster import PeerError
 from wtransport.waiting import shielded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wtransport.testing.cluster import Process
+    from wtransport.testing.cluster.cluster import Process
 
 
 def weights(value: float, numel: int = 1000) -> dict[str, torch.Tensor]:

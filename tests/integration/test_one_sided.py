@@ -11,7 +11,7 @@ from tests.integration.conftest import outcome, reaches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wtransport.testing.cluster import Process
+    from wtransport.testing.cluster.cluster import Process
 
 BACKENDS = ["shm", "tcp"]
 BLOCKS = [("main", "sleep"), ("main", "matmul"), ("loop", "sleep"), ("loop", "matmul")]

@@ -10,7 +10,7 @@ import pytest
 
 import wtransport
 from tests.integration.conftest import outcome, reaches
-from wtransport.testing.cluster import PeerError, Process, until
+from wtransport.testing.cluster.cluster import PeerError, Process, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from tests.integration.conftest import linked, outcome, reaches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wtransport.testing.cluster import Process
+    from wtransport.testing.cluster.cluster import Process
 
 
 def weights(value: float) -> dict[str, torch.Tensor]:

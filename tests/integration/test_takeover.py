@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.conftest import outcome, reaches
-from wtransport.testing.cluster import PeerError, Process, until
+from wtransport.testing.cluster.cluster import PeerError, Process, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

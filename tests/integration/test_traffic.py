@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.conftest import reaches
-from wtransport.testing.cluster import until
+from wtransport.testing.cluster.cluster import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wtransport.testing.cluster import Process
+    from wtransport.testing.cluster.cluster import Process
 
 LAST = 210
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wtransport.testing.simulator import Simulator
+from wtransport.testing.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wtransport.testing.sim_member import SimMember
+    from wtransport.testing.simulation.member import SimMember
 
 
 class Job:

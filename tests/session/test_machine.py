@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.session.jobs import assert_settled
-from wtransport.testing.simulator import Simulator
+from wtransport.testing.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
-    from wtransport.testing.sim_member import SimMember
+    from wtransport.testing.simulation.member import SimMember
 
 INDEX = st.integers(0, 7)
 # More of them, and other ones, are for whoever changes the session: the seed is fixed, so that a run can be repeated.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.session.jobs import Job, held
 from wtransport.session.membership import Profile
-from wtransport.testing.sim_member import SimMember
+from wtransport.testing.simulation.member import SimMember
 
 
 def newcomer(job: Job, old: SimMember, *, takeover: bool = False) -> SimMember:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, Self
 
-from wtransport.testing.cluster_process import WAIT_S, PeerError, Process, until
-from wtransport.testing.zygote import Zygote
+from wtransport.testing.cluster.process import WAIT_S, PeerError, Process, until
+from wtransport.testing.cluster.zygote import Zygote
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from wtransport.testing.network import Host
+    from wtransport.testing.cluster.network import Host
 
 __all__ = ["WAIT_S", "Cluster", "PeerError", "Process", "until"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from wtransport.backends.base import TOKEN_NBYTES, OwnerEndpoint, RemoteRegion
 from wtransport.errors import DeadlineError, PeerLostError, TransportError
-from wtransport.testing.conformance_pair import (
+from wtransport.testing.conformance.pair import (
     EPOCH,
     TIMEOUT_S,
     Pair,
@@ -23,7 +23,7 @@ from wtransport.testing.conformance_pair import (
     until,
     whole,
 )
-from wtransport.testing.conformance_process import PeerProcess, peer_process
+from wtransport.testing.conformance.process import PeerProcess, peer_process
 from wtransport.weights.digest import digest_bytes
 
 if TYPE_CHECKING:

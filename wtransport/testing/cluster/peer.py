@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from wtransport.testing.cluster_tricks import Tricks
+from wtransport.testing.cluster.tricks import Tricks
 
 if TYPE_CHECKING:
     import socket

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from wtransport.testing.conformance_pair import (
+from wtransport.testing.conformance.pair import (
     Pair,
     cut,
     local_region,

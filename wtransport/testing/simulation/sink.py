@@ -10,11 +10,11 @@ from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, MemberId
 from wtransport.session.sink.machine import Sink
 from wtransport.session.sink.slots import Slot, SlotState
-from wtransport.testing.sim_memory import Memory, Shown, Violation
-from wtransport.testing.sim_network import Gone, Link, Linked
+from wtransport.testing.simulation.memory import Memory, Shown, Violation
+from wtransport.testing.simulation.network import Gone, Link, Linked
 
 if TYPE_CHECKING:
-    from wtransport.testing.sim_member import SimMember
+    from wtransport.testing.simulation.member import SimMember
 
 _REDIAL_S = 0.05
 

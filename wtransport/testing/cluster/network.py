@@ -13,7 +13,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from wtransport.testing.router import Router, Shape
+from wtransport.testing.cluster.router import Router, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from wtransport.errors import (
     PeerLostError,
     TransportError,
 )
-from wtransport.testing.conformance_pair import (
+from wtransport.testing.conformance.pair import (
     Bytes,
     Pair,
     lost,

@@ -14,9 +14,9 @@ from wtransport.session import dispatch
 from wtransport.session import messages as msg
 from wtransport.session.coordinator.machine import Coordinator
 from wtransport.session.membership import Profile
-from wtransport.testing.sim_member import SimMember
-from wtransport.testing.sim_memory import Memory, Tag, Violation
-from wtransport.testing.sim_network import Gone, Link, Network
+from wtransport.testing.simulation.member import SimMember
+from wtransport.testing.simulation.memory import Memory, Tag, Violation
+from wtransport.testing.simulation.network import Gone, Link, Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable

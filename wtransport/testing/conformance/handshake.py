@@ -13,7 +13,7 @@ import pytest
 
 from wtransport.backends.base import TOKEN_NBYTES, InitiatorEndpoint
 from wtransport.errors import AuthError, ClosedError, ConfigError, ConnectError, StaleEpochError
-from wtransport.testing.conformance_pair import EPOCH, Pair, random_bytes, until, whole
+from wtransport.testing.conformance.pair import EPOCH, Pair, random_bytes, until, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

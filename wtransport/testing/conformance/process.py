@@ -1,6 +1,6 @@
 """One end of an endpoint in a process of its own, told what to do by lines of JSON.
 
-The tests' side is :class:`PeerProcess`; ``python -m wtransport.testing.conformance_process
+The tests' side is :class:`PeerProcess`; ``python -m wtransport.testing.conformance.process
 FACTORY`` is the other one.
 """
 
@@ -20,7 +20,7 @@ from wtransport.backends.base import RemoteRegion
 from wtransport.backends.deadline import Deadline
 from wtransport.config import TransportConfig
 from wtransport.errors import TransportError
-from wtransport.testing.conformance_pair import (
+from wtransport.testing.conformance.pair import (
     TIMEOUT_S,
     local_region,
     make_from,

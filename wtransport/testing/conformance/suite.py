@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from wtransport.config import TransportConfig
-from wtransport.testing.conformance_endings import EndingTests
-from wtransport.testing.conformance_handshake import HandshakeTests
-from wtransport.testing.conformance_moves import MoveTests
-from wtransport.testing.conformance_pair import Pair, make_from, open_pair
-from wtransport.testing.conformance_peers import PeerTests
-from wtransport.testing.conformance_refusals import RefusalTests
+from wtransport.testing.conformance.endings import EndingTests
+from wtransport.testing.conformance.handshake import HandshakeTests
+from wtransport.testing.conformance.moves import MoveTests
+from wtransport.testing.conformance.pair import Pair, make_from, open_pair
+from wtransport.testing.conformance.peers import PeerTests
+from wtransport.testing.conformance.refusals import RefusalTests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

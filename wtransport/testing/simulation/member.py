@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from wtransport.session import messages as msg
 from wtransport.session.identity import Identity, MemberId
 from wtransport.session.membership import Membership, Profile
-from wtransport.testing.sim_memory import Violation
-from wtransport.testing.sim_network import Gone, Link
-from wtransport.testing.sim_sink import SimSink
-from wtransport.testing.sim_source import SimSource
+from wtransport.testing.simulation.memory import Violation
+from wtransport.testing.simulation.network import Gone, Link
+from wtransport.testing.simulation.sink import SimSink
+from wtransport.testing.simulation.source import SimSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from wtransport.session.sink.machine import Sink
     from wtransport.session.source.machine import Source
-    from wtransport.testing.simulator import Simulator
+    from wtransport.testing.simulation.simulator import Simulator
 
 _RETRY_S = 0.2
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from wtransport.testing.zygote import Zygote
+    from wtransport.testing.cluster.zygote import Zygote
 
 WAIT_S = 25.0
 _POLL_S = 0.01

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import traceback
 
-from wtransport.testing.cluster_peer import serve
+from wtransport.testing.cluster.peer import serve
 
 _START_TIMEOUT_S = 120.0
 _CLONE_NEWNET = 0x40000000

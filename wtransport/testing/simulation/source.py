@@ -12,11 +12,11 @@ from wtransport.session import messages as msg
 from wtransport.session.identity import COORDINATOR, Identity, MemberId
 from wtransport.session.outcomes import Delivered
 from wtransport.session.source.machine import Source
-from wtransport.testing.sim_memory import WHOLE, Memory, Tag, Violation, Write
-from wtransport.testing.sim_network import Gone, Link, Linked
+from wtransport.testing.simulation.memory import WHOLE, Memory, Tag, Violation, Write
+from wtransport.testing.simulation.network import Gone, Link, Linked
 
 if TYPE_CHECKING:
-    from wtransport.testing.sim_member import SimMember
+    from wtransport.testing.simulation.member import SimMember
 
 #: Per put: ("done", outcomes by member) or ("error", code).
 Settled = tuple[str, object]

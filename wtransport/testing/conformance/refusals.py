@@ -13,7 +13,7 @@ import pytest
 from wtransport._native import SharedRegion
 from wtransport.backends.deadline import Deadline
 from wtransport.errors import ConfigError, StaleEpochError, TransportError, UnsupportedError
-from wtransport.testing.conformance_pair import (
+from wtransport.testing.conformance.pair import (
     TIMEOUT_S,
     Landing,
     Pair,

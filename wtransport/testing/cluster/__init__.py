@@ -1,0 +1,1 @@
+"""Jobs of real processes on one machine: what tests and benchmarks kill, stop, cut off and replace."""

@@ -1,0 +1,1 @@
+"""The whole protocol in one process, without sockets, threads or a clock."""
