@@ -82,7 +82,7 @@ def test_a_replacement_takes_the_place_rank_and_group_included(member: Callable[
     member("generator", name="peer", group="engine", rank=1, world_size=2, bind={})
     reaches(trainer, "old", "peer")
     trainer.call("put", version=1)
-    with pytest.raises(PeerError, match="rank 0 is taken by old"):
+    with pytest.raises(PeerError, match="rank 0 is taken: old "):
         member("generator", name="new", group="engine", rank=0, world_size=2)
     trainer.call("replace", old="old", new="new")
     gone = told(trainer, "old")

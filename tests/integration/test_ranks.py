@@ -78,10 +78,10 @@ def test_a_rank_that_never_puts_is_named_at_the_deadline(member: Callable[..., P
 
 def test_ranks_that_disagree_on_the_world_are_refused_by_name(member: Callable[..., Process]) -> None:
     member("trainer", rank=0, world_size=2, name="first")
-    with pytest.raises(PeerError, match=r"second says world_size=3.*first \(rank 0 of 2\)") as caught:
+    with pytest.raises(PeerError, match=r"second says world_size=3.*first \(trainer rank 0 of 2\) is alive") as caught:
         member("trainer", rank=1, world_size=3, name="second")
     assert caught.value.kind == "JoinRefusedError"
-    with pytest.raises(PeerError, match="rank 0 is taken by first") as caught:
+    with pytest.raises(PeerError, match="rank 0 is taken: first ") as caught:
         member("trainer", rank=0, world_size=2, name="third")
     assert caught.value.kind in ("JoinRefusedError", "ConnectError")
     member("trainer", rank=1, world_size=2, name="fourth")
