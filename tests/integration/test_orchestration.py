@@ -97,8 +97,8 @@ def test_a_replacement_takes_the_place_rank_and_group_included(member: Callable[
     assert "replaced" in kinds(trainer, "old")
     with pytest.raises(PeerError, match="no member is called nobody"):
         trainer.call("replace", old="nobody", new="new")
-    with pytest.raises(PeerError, match="takes its old self's place"):
-        trainer.call("replace", old="new", new="new")
+    with pytest.raises(PeerError, match="no live member is called nobody"):
+        trainer.call("replace", old="nobody", new="nobody")
     with pytest.raises(PeerError, match="hosts the coordinator"):
         trainer.call("replace", old="trainer-0", new="new")
 

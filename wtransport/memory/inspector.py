@@ -46,18 +46,20 @@ class _Seen:
         """What ``inspect`` says, if *weights* are the same objects where they were; else None."""
         if self.keys is None or len(weights) != len(self.keys):
             return None
-        owners: list[tuple[torch.Tensor, torch.Tensor]] = []
+        owners: list[torch.Tensor] = []
         versions: list[int | None] = []
         try:
             for key, reference, place in zip(self.keys, self.values, self.places, strict=True):
                 value = reference()
                 if value is None or weights[key] is not value or _place(value) != place:
                     return None
-                owners.append((value, value))
+                owners.append(value)
                 versions.append(value._version)
         except (KeyError, RuntimeError):
             return None  # a name is gone; or the memory is, or torch counts no writes: inspect() says what it is
-        return SourceWeights(self.manifest, self.blocks, tuple(owners), tuple(versions))
+        # One tuple for both: a pair a tensor would be work for the garbage collector at every put.
+        plain = tuple(owners)
+        return SourceWeights(self.manifest, self.blocks, plain, plain, tuple(versions))
 
 
 class Inspector:
@@ -87,7 +89,7 @@ class Inspector:
         signature = _signature([name for name, _ in named], plain) if len(plain) == len(named) else None
         if signature is not None and last is not None and last.signature == signature:
             versions = tuple([None if value.is_inference() else value._version for value in plain])
-            seen = SourceWeights(last.manifest, last.blocks, tuple([(value, value) for value in plain]), versions)
+            seen = SourceWeights(last.manifest, last.blocks, tuple(plain), tuple(plain), versions)
             if not isinstance(weights, Mapping):
                 return seen  # a module makes new tensor objects every time: there is nothing to know them again by
         else:

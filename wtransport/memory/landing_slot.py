@@ -207,4 +207,5 @@ def _tensor(buffer: Buffer, offset: int, dtype: str, sizes: tuple[int, ...]) -> 
     if not count:
         # Over memory of its own; torch.empty would warn about some dtypes.
         return torch.frombuffer(bytearray(kind.itemsize), dtype=kind).resize_(sizes)
-    return torch.frombuffer(buffer, dtype=kind, count=count, offset=offset).resize_(sizes)
+    flat = torch.frombuffer(buffer, dtype=kind, count=count, offset=offset)
+    return flat if len(sizes) == 1 else flat.resize_(sizes)

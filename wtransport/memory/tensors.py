@@ -30,14 +30,15 @@ class SourceWeights:
         manifest: Names, dtypes, shapes and boxes.
         blocks: For each distinct memory in canonical order its address, itemsize, shape and byte
             strides, as ``LocalRegion`` takes them; dimensions that can be joined are.
-        owners: The tensor given for each entry of ``manifest.tensors``, and its local part: the
-            same one unless it is sharded.
+        owners: The tensor given for each entry of ``manifest.tensors``.
+        parts: Its local part: the same tensor unless it is sharded.
         versions: Writes that torch had counted to each; None where it does not count them.
     """
 
     manifest: Manifest
     blocks: tuple[Block, ...]
-    owners: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    owners: tuple[torch.Tensor, ...]
+    parts: tuple[torch.Tensor, ...]
     versions: tuple[int | None, ...]
 
     def changed(self) -> list[str]:
@@ -45,9 +46,9 @@ class SourceWeights:
 
         Writes behind torch's back, through ``.data`` or foreign memory, are not counted by it.
         """
-        now = zip(self.manifest.tensors, self.owners, self.versions, strict=True)
+        now = zip(self.manifest.tensors, self.owners, self.parts, self.versions, strict=True)
         with torch._C.DisableTorchFunctionSubclass():
-            return [meta.name for meta, pair, version in now if _version(*pair) != version]
+            return [meta.name for meta, owner, part, version in now if _version(owner, part) != version]
 
 
 def inspect(weights: object) -> SourceWeights:
@@ -65,7 +66,9 @@ def inspect(weights: object) -> SourceWeights:
     refused: list[tuple[str, str]] = []
     metas: list[TensorMeta] = []
     blocks: list[Block] = []
-    owners: list[tuple[torch.Tensor, torch.Tensor]] = []
+    owners: list[torch.Tensor] = []
+    parts: list[torch.Tensor] = []
+    boxes: dict[tuple[int, ...], Box] = {}  # whole ones: many tensors have few shapes
     storages: dict[object, int] = {}
     with torch._C.DisableTorchFunctionSubclass():
         for name, value in paced(named_values(weights)):
@@ -77,7 +80,7 @@ def inspect(weights: object) -> SourceWeights:
             assert isinstance(value, torch.Tensor)
             if not isinstance(shard, Shard):
                 shape = tuple(value.shape)
-                shard = Shard(value, shape, Box.whole(shape))
+                shard = Shard(value, shape, boxes.get(shape) or boxes.setdefault(shape, Box.whole(shape)))
             block = _block(shard.local)
             if len(block[2]) > _MAX_STRIDED_DIMS:
                 refused.append((name, "has too many strided dimensions: call .contiguous()"))
@@ -87,11 +90,12 @@ def inspect(weights: object) -> SourceWeights:
                 blocks.append(block)
             dtype = dtype_name(shard.local.dtype)
             metas.append(TensorMeta(name, dtype, shard.shape, shard.box, storage))
-            owners.append((value, shard.local))
-        versions = tuple([_version(*pair) for pair in owners])
+            owners.append(value)
+            parts.append(shard.local)
+        versions = tuple([_version(owner, part) for owner, part in zip(owners, parts, strict=True)])
     if refused:
         raise _refuse(refused)
-    return SourceWeights(Manifest(tuple(metas)), tuple(blocks), tuple(owners), versions)
+    return SourceWeights(Manifest(tuple(metas)), tuple(blocks), tuple(owners), tuple(parts), versions)
 
 
 def _block(tensor: torch.Tensor) -> Block:

@@ -61,7 +61,8 @@ class TensorMeta:
             )
         # Zero sizes count as one here: strides of an empty tensor are computed too, and may not
         # overflow.
-        if math.prod([size or 1 for size in self.shape]) * itemsize(self.dtype) >= wire.MAX_NBYTES:
+        volume = math.prod(self.shape) or math.prod([size or 1 for size in self.shape])
+        if volume * itemsize(self.dtype) >= wire.MAX_NBYTES:
             raise WeightsError(f"shape {self.shape} of {self.dtype} is too large", tensor=self.name)
         if not self.box.is_whole(self.shape) and not self.box.within(self.shape):
             raise WeightsError(f"box {self.box} does not lie in shape {self.shape}", tensor=self.name)
@@ -178,7 +179,8 @@ class Manifest:
         if version != _WIRE_FORMAT or isinstance(version, bool):
             raise ProtocolError(f"manifest: this member reads format {_WIRE_FORMAT} only")
         names = [wire.text(name, "dtype", max_nbytes=32) for name in wire.sequence(dtypes, "dtypes", at_most=len(ITEMSIZE))]
-        metas = [_read_row(row, names) for row in paced(wire.sequence(rows, "tensors", at_most=wire.MAX_TENSORS))]
+        boxes: dict[tuple[int, ...], Box] = {}
+        metas = [_read_row(row, names, boxes) for row in paced(wire.sequence(rows, "tensors", at_most=wire.MAX_TENSORS))]
         try:
             manifest = cls(tuple(metas))
         except WeightsError as error:
@@ -193,11 +195,12 @@ def digest_of(encoded: bytes) -> bytes:
     return hashlib.blake2b(encoded, digest_size=_DIGEST_NBYTES).digest()
 
 
-def _read_row(row: object, dtypes: list[str]) -> TensorMeta:
+def _read_row(row: object, dtypes: list[str], boxes: dict[tuple[int, ...], Box]) -> TensorMeta:
+    """One tensor; *boxes* are whole boxes by shape, of which many tensors have few."""
     name, dtype, shape, box, storage = wire.sequence(row, "tensor", at_most=5, exactly=5)
     global_shape = wire.dims(shape, "shape")
     if box is None:
-        part = Box.whole(global_shape)
+        part = boxes.get(global_shape) or boxes.setdefault(global_shape, Box.whole(global_shape))
     else:
         offsets, sizes = wire.sequence(box, "box", at_most=2, exactly=2)
         part = wire.box(offsets, sizes, "box")
