@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from wtransport.memory.names import named_values
-from wtransport.memory.tensors import Block, SourceWeights, inspect
+from wtransport.memory.tensors import Block, SourceWeights, inspect_named
 from wtransport.pacing import paced
 from wtransport.weights.manifest import Manifest
 
@@ -93,7 +93,7 @@ class Inspector:
             if not isinstance(weights, Mapping):
                 return seen  # a module makes new tensor objects every time: there is nothing to know them again by
         else:
-            seen = inspect(weights)
+            seen = inspect_named(named)
         if signature is not None:
             keys = tuple(meta.name for meta in seen.manifest.tensors)
             known = isinstance(weights, Mapping) and all(key in weights for key in keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -14,6 +14,9 @@ from wtransport.memory.sharding import Shard, is_sharded, shard_of
 from wtransport.pacing import paced
 from wtransport.weights.box import Box
 from wtransport.weights.manifest import Manifest, TensorMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Block = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 
@@ -63,6 +66,11 @@ def inspect(weights: object) -> SourceWeights:
         WeightsError: If something in it cannot be moved as it is; the first few are named, each
             with what to do.
     """
+    return inspect_named(named_values(weights))
+
+
+def inspect_named(named: Sequence[tuple[str, object]]) -> SourceWeights:
+    """See :func:`inspect`; *named* is what ``named_values`` gives."""
     refused: list[tuple[str, str]] = []
     metas: list[TensorMeta] = []
     blocks: list[Block] = []
@@ -71,7 +79,7 @@ def inspect(weights: object) -> SourceWeights:
     boxes: dict[tuple[int, ...], Box] = {}  # whole ones: many tensors have few shapes
     storages: dict[object, int] = {}
     with torch._C.DisableTorchFunctionSubclass():
-        for name, value in paced(named_values(weights)):
+        for name, value in paced(named):
             shard = shard_of(value) if is_sharded(value) else None
             reason = shard if isinstance(shard, str) else refusal(shard.local if shard else value)
             if reason is not None:

@@ -205,7 +205,7 @@ class SinkDriver:
 
     def _message(self, source: MemberId, message: object) -> None:
         if isinstance(message, msg.SourceManifest):
-            self.feeds.declared(source, message)
+            self.feeds.declared(source, message, self.wanted)
         elif isinstance(message, msg.Part):
             self._parts[message.identity, message.rank] = PartBytes.of(message)
         dispatch.source_to_sink(self.machine, source, message, self._context.now)

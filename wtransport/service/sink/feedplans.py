@@ -50,13 +50,14 @@ class FeedPlans:
         self._manifests: dict[tuple[MemberId, str], Manifest] = {}
         self.plans: dict[str, FeedPlan] = {}
 
-    def declared(self, source: MemberId, message: msg.SourceManifest) -> None:
-        """A source's manifest arrived.
+    def declared(self, source: MemberId, message: msg.SourceManifest, wanted: Manifest | None) -> None:
+        """A source's manifest arrived; most are the very one that is *wanted*.
 
         Raises:
             ProtocolError: If it is malformed, or is not what its digest says.
         """
-        manifest = Manifest.decode(message.manifest)
+        same = wanted is not None and wanted.digest == message.digest and wanted.encoded == message.manifest
+        manifest = wanted if same and wanted is not None else Manifest.decode(message.manifest)
         if manifest.digest != message.digest:
             raise ProtocolError("a manifest does not match its digest")
         self._manifests[source, message.feed] = manifest
@@ -77,7 +78,10 @@ class FeedPlans:
         name, serial, members = feed.name, feed.serial, dict(feed.contributors)
         try:
             manifests = [self._manifests[members[rank], name] for rank in range(feed.world_size)]
-            if len(wanted) <= _INLINE_TENSORS:
+            whole = len(manifests) == 1 and manifests[0] == wanted
+            if whole:
+                assignments: tuple[Assignment, ...] = (Assignment.everything(wanted),)
+            elif len(wanted) <= _INLINE_TENSORS:
                 assignments = assign(manifests, wanted)
             else:
                 assignments = await asyncio.to_thread(assign, manifests, wanted)
@@ -90,7 +94,8 @@ class FeedPlans:
         counts = {rank: _counts(assignments[rank], wanted) for rank in members}
         self.plans[name] = FeedPlan(members, counts, _covers(manifests, wanted))
         for rank, member in members.items():
-            want = msg.Want(name, binding, serial, manifests[rank].digest, wanted.encoded, assignments[rank].encoded)
+            said = (b"", b"") if whole else (wanted.encoded, assignments[rank].encoded)
+            want = msg.Want(name, binding, serial, manifests[rank].digest, *said)
             self._links.send(member, want)
         return ""
 

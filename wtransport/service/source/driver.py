@@ -215,8 +215,8 @@ class SourceDriver:
             self.machine.dropped["want"] += 1
             return
         try:
-            wanted = Manifest.decode(want.manifest)
-            assignment = Assignment.decode(want.assignment)
+            wanted = Manifest.decode(want.manifest) if want.manifest else source
+            assignment = Assignment.decode(want.assignment) if want.assignment else Assignment.everything(source)
             plan = await plan_for(source, wanted, assignment, want.serial, want.binding)
         except Exception as caught:
             error = caught if isinstance(caught, TransportError) else InternalError(f"planning failed: {caught!r}")

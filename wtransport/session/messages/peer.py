@@ -34,7 +34,10 @@ class SourceManifest:
 
 @dataclass(frozen=True)
 class Want:
-    """Sink to source: what of that manifest I want from you; ``serial`` numbers my assignments, a Begin names the one it follows."""
+    """Sink to source: what of that manifest I want from you; ``serial`` numbers my assignments, a Begin names the one it follows.
+
+    An empty *manifest* is the source's own, an empty *assignment* all of it: what most say, and long to read.
+    """
 
     feed: str
     binding: int
