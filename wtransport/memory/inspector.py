@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 
-Place = tuple[object, ...]
+Form = tuple[object, ...]
+Place = tuple[int, Form]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class _Seen:
         try:
             for key, reference, place in zip(self.keys, self.values, self.places, strict=True):
                 value = reference()
-                if value is None or weights[key] is not value or _place(value) != place:
+                if value is None or weights[key] is not value or value.data_ptr() != place[0] or _form(value) != place[1]:
                     return None
                 owners.append(value)
                 versions.append(value._version)
@@ -97,26 +98,34 @@ class Inspector:
         if signature is not None:
             keys = tuple(meta.name for meta in seen.manifest.tensors)
             known = isinstance(weights, Mapping) and all(key in weights for key in keys)
-            places = tuple([_place(value) for value in paced(plain)])
+            forms: dict[object, Any] = {}
+            places = tuple([_place(value, forms) for value in paced(plain)])
             values = tuple([weakref.ref(value) for value in plain])
             self._last = _Seen(seen.manifest, seen.blocks, keys if known else None, values, places, signature)
         return seen
 
 
-def _place(tensor: torch.Tensor) -> Place:
-    """What assigning to ``.data``, or an operation in place, may change about a tensor."""
-    return (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_neg() or tensor.is_conj())
+def _place(tensor: torch.Tensor, forms: dict[object, Any]) -> Place:
+    """What assigning to ``.data``, or an operation in place, may change about a tensor; equal *forms* are kept once."""
+    form = _form(tensor)
+    return (tensor.data_ptr(), forms.setdefault(form, form))
+
+
+def _form(tensor: torch.Tensor) -> Form:
+    return (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_neg() or tensor.is_conj())
 
 
 def _signature(names: Sequence[str], values: Sequence[torch.Tensor]) -> tuple[object, ...] | None:
     """All that decides what ``inspect`` says of plain tensors; None if one has no plain memory."""
     found: list[object] = []
+    # Flat, and what many tensors share only once: a tuple a tensor would be walked by every full garbage collection.
+    pool: dict[object, object] = {}
     try:
         for name, value in paced(zip(names, values, strict=True)):
             storage = value.untyped_storage()
-            place = (storage._cdata, storage.nbytes(), value.storage_offset(), value.data_ptr())
             kind = (value.dtype, value.layout, value.device.type, value.is_conj(), value.is_neg(), value.is_inference())
-            found.append((name, place, value.shape, value.stride(), kind))
+            form = (value.shape, value.stride(), kind)
+            found += (name, storage._cdata, storage.nbytes(), value.storage_offset(), value.data_ptr(), pool.setdefault(form, form))
     except (RuntimeError, NotImplementedError):
         return None  # inspect() says what it is
     return tuple(found)

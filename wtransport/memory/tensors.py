@@ -76,7 +76,9 @@ def inspect_named(named: Sequence[tuple[str, object]]) -> SourceWeights:
     blocks: list[Block] = []
     owners: list[torch.Tensor] = []
     parts: list[torch.Tensor] = []
-    boxes: dict[tuple[int, ...], Box] = {}  # whole ones: many tensors have few shapes
+    # Many tensors have few shapes. What is kept of each is kept once: the garbage collector walks every tuple there is, again and again.
+    boxes: dict[tuple[int, ...], Box] = {}
+    pool: dict[tuple[int, ...], tuple[int, ...]] = {}
     storages: dict[object, int] = {}
     with torch._C.DisableTorchFunctionSubclass():
         for name, value in paced(named):
@@ -88,8 +90,9 @@ def inspect_named(named: Sequence[tuple[str, object]]) -> SourceWeights:
             assert isinstance(value, torch.Tensor)
             if not isinstance(shard, Shard):
                 shape = tuple(value.shape)
-                shard = Shard(value, shape, boxes.get(shape) or boxes.setdefault(shape, Box.whole(shape)))
-            block = _block(shard.local)
+                box = boxes.get(shape) or boxes.setdefault(shape, Box.whole(shape))
+                shard = Shard(value, box.sizes, box)
+            block = _block(shard.local, pool)
             if len(block[2]) > _MAX_STRIDED_DIMS:
                 refused.append((name, "has too many strided dimensions: call .contiguous()"))
                 continue
@@ -106,11 +109,12 @@ def inspect_named(named: Sequence[tuple[str, object]]) -> SourceWeights:
     return SourceWeights(Manifest(tuple(metas)), tuple(blocks), tuple(owners), tuple(parts), versions)
 
 
-def _block(tensor: torch.Tensor) -> Block:
+def _block(tensor: torch.Tensor, pool: dict[tuple[int, ...], tuple[int, ...]]) -> Block:
     item = tensor.element_size()
     if tensor.is_contiguous():
         count = tensor.numel()
-        return (tensor.data_ptr() if count else 0, item, (count,), (item,))
+        shape_of_one, strides_of_one = pool.setdefault((count,), (count,)), pool.setdefault((item,), (item,))
+        return (tensor.data_ptr() if count else 0, item, shape_of_one, strides_of_one)
     shape: list[int] = []
     strides: list[int] = []
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
@@ -133,8 +137,7 @@ def _identity(shard: Shard) -> object:
         if tensor.is_contiguous()
         else tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     )
-    memory = tensor.untyped_storage()._cdata, tensor.storage_offset()
-    return (memory, tensor.dtype, tensor.shape, strides, shard.shape, shard.box)
+    return (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.dtype, strides, shard.shape, shard.box)
 
 
 def _version(given: torch.Tensor, local: torch.Tensor) -> int | None:
