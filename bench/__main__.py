@@ -12,9 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import put as put_bench
+from bench import tensors as tensors_bench
 from bench.figure import as_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bench.figure import Figure
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -35,9 +38,26 @@ def put(
 ) -> None:
     """Puts over shm and tcp, their first round, their costs, and the latency of 4 KiB."""
     torch.set_num_threads(1)
+    cases = (put_bench.run(size, rounds, threads) for size in gib)
+    _report(itertools.chain(put_bench.latency(300), *cases), json_out=json_out, check=check)
+
+
+@app.command()
+def tensors(
+    mib: Annotated[float, typer.Option(min=1.0, help="Bytes of the weights, however many tensors they are.")] = 64.0,
+    rounds: Annotated[int, typer.Option(min=5, help="Measured puts of each case.")] = 7,
+    threads: Annotated[int, typer.Option(min=1, help="Copy threads of the put.")] = 2,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Equal bytes in 1 to 100,000 tensors: the cost of a tensor and the bandwidth, as two fitted terms."""
+    torch.set_num_threads(1)
+    _report(tensors_bench.run(mib, rounds, threads), json_out=json_out, check=False)
+
+
+def _report(measured: Iterable[Figure], *, json_out: bool, check: bool) -> None:
     said = Console(stderr=True, width=160, highlight=False)
     figures: list[Figure] = []
-    for figure in itertools.chain(put_bench.latency(300), *(put_bench.run(size, rounds, threads) for size in gib)):
+    for figure in measured:
         said.print(f"{figure.name}: {_value(figure)} {_ratio(figure)}", style="dim")
         figures.append(figure)
     if json_out:

@@ -27,6 +27,7 @@ class Case:
         rounds: Versions put.
         bind_every: The generator binds anew before each so many versions; 0 binds once.
         settings: ``TransportConfig`` fields.
+        num_tensors: Tensors of equal size instead of a model's; 0 for a model's.
         lag: Loop lag is measured on both sides; its ticks take the copies' cores, so that such puts are not timed.
     """
 
@@ -37,13 +38,18 @@ class Case:
     settings: dict[str, Any] = field(default_factory=dict)
     bind_every: int = 0
     lag: bool = False
+    num_tensors: int = 0
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trainer's tensors."""
+        if self.num_tensors:
+            return workload.equal(self.total_nbytes, self.num_tensors)
         return workload.weights(self.total_nbytes) if self.total_nbytes else {"w": torch.zeros(2048, dtype=torch.bfloat16)}
 
     def wanted(self) -> dict[str, torch.Tensor]:
         """The generator's."""
+        if self.num_tensors:
+            return workload.equal(self.total_nbytes, self.num_tensors)
         return workload.wanted(self.total_nbytes) if self.total_nbytes else {"w": torch.zeros(2048, dtype=torch.bfloat16)}
 
 

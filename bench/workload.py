@@ -35,6 +35,12 @@ def weights(total_nbytes: int, seed: int = 0) -> dict[str, torch.Tensor]:
     return made
 
 
+def equal(total_nbytes: int, num_tensors: int) -> dict[str, torch.Tensor]:
+    """Separately allocated bf16 tensors of equal size, with the names of a mixture of experts."""
+    numel = max(2, total_nbytes // 2 // num_tensors)
+    return {f"layers.{index // 256}.experts.{index % 256}.weight": torch.zeros(numel, dtype=torch.bfloat16) for index in range(num_tensors)}
+
+
 def wanted(total_nbytes: int) -> dict[str, torch.Tensor]:
     """What a generator binds: the same shapes, memory that is never touched."""
     return {name: torch.empty(shape, dtype=torch.bfloat16) for name, shape in shapes(total_nbytes).items()}
