@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from wtransport._native import SharedRegion
-from wtransport.backends import shm
 from wtransport.backends.handshake import Preamble, Verdict
+from wtransport.backends.shm import backend as shm
 from wtransport.backends.shm.backend import ShmBackend, check_same_user, reopen_read_only
 from wtransport.config import TransportConfig
 from wtransport.errors import AuthError, ConfigError, ProtocolError, RegistrationError
