@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tests.session.jobs import Job, held
+from wtransport.session.actions import GetFailed
 from wtransport.session.coordinator.ledger import Ledger
 from wtransport.session.identity import Identity, MemberId, Publication
-from wtransport.session.messages import Holding
+from wtransport.session.messages import Available, Holding
+from wtransport.session.sink.landing import Waiting
 
 ONE = Identity(Publication(1, 1), 1)
 
@@ -80,3 +82,23 @@ def test_ranks_that_ended_their_put_before_they_knew_a_sink_do_not_leave_it_half
         job.trainers[rank].source.put(1)
         job.sim.settle()
         assert held(late) == 1
+
+
+def test_a_pull_that_finds_no_slot_here_is_not_the_holders_fault() -> None:
+    """The free slot is credit of a source that does not answer: once it is given up, the same holder is asked again."""
+    job = Job(generators=2, version=1)
+    sink = job.generators[1].sink
+    assert sink is not None
+    machine, holder, newer = sink.machine, job.generators[0].id, Identity(Publication(1, 1), 2)
+    machine.catchup.linked.add(holder)
+    machine.catchup.on_available(Available(newer, 1, (holder,), ()), job.sim.now)
+    assert machine.catchup.pull is not None
+    deadline = machine.catchup.pull.deadline
+    assert machine.slots.writable() is None  # the trainer's credit, which it does not return
+    machine.waiting[newer] = Waiting(newer, "pull:it", 1, 1, job.sim.now + 1.0, {0: holder})
+    machine.on_time(job.sim.now + 1.0)
+    assert newer not in machine.waiting
+    machine.on_time(deadline)  # it has answered: its silence since then is counted from when it was asked anew
+    assert machine.catchup.pull is not None
+    assert machine.catchup.pull.members == (holder,)
+    assert not [action for action in machine.out if isinstance(action, GetFailed)]

@@ -98,6 +98,12 @@ class CatchUp:
             self._attempts[self.pull.identity] -= 1  # a lost link is not the version's fault, and is dialled again at a measured pace
             self._retry(cause)
 
+    def short_of_slots(self, identity: Identity) -> None:
+        """What was pulled found no slot here: not the holder's fault, so that it is asked again once there is one."""
+        if self.wants(identity):
+            self._attempts[identity] -= 1
+            self.pull = None
+
     def landing_failed(self, identity: Identity) -> None:
         """What was pulled did not install."""
         if self.wants(identity):

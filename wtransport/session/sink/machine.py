@@ -272,6 +272,7 @@ class Sink(LandingBook):
                 answer = msg.Behind(identity, self.why_unwritable())
                 self._settle(identity, answer)
                 self._tell({*waiting.parties(), COORDINATOR}, answer)
+                self.catchup.short_of_slots(identity)
         for landing in [item for item in self._orphaned() if item.deadline <= now]:
             self._fail_landing(landing, "stale", "not every rank began it here; it is pulled instead", None)
         for feed in self.feeds.by_name.values():
