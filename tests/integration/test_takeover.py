@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.conftest import outcome, reaches
-from wtransport.testing.cluster.cluster import PeerError, Process, until
+from wtransport.testing.cluster.cluster import Cluster, PeerError, Process, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,9 @@ def test_a_rank_of_a_group_that_is_started_twice_disturbs_nobody(member: Callabl
 
 
 @pytest.mark.parametrize("role", ["trainer", "generator"])
-def test_a_place_whose_holder_is_stopped_is_free_once_it_is_found_silent(cluster: Any, member: Callable[..., Process], role: str) -> None:
+def test_a_place_whose_holder_is_stopped_is_free_once_it_is_found_silent(
+    cluster: Cluster, member: Callable[..., Process], role: str
+) -> None:
     """The newcomer waits for that; the old process wakes and is told that it is fenced."""
     cluster.serve()
     trainer, generator = member("trainer"), member("generator", name="gen")
@@ -113,7 +115,7 @@ async def leaves_a_child(url: str, rings: str) -> None:
 
 
 def test_a_place_is_free_though_the_dead_ones_sockets_live_on_in_a_child(
-    cluster: Any, member: Callable[..., Process], start_python: Callable[..., Script], tmp_path: Path
+    cluster: Cluster, member: Callable[..., Process], start_python: Callable[..., Script], tmp_path: Path
 ) -> None:
     trainer = member("trainer")
     old = start_python(leaves_a_child, cluster.url, str(tmp_path))
@@ -128,7 +130,7 @@ def test_a_place_is_free_though_the_dead_ones_sockets_live_on_in_a_child(
     assert new.call("get", version=1)["values"] == [1.0]
 
 
-def test_the_shell_can_free_a_place(cluster: Any, member: Callable[..., Process]) -> None:
+def test_the_shell_can_free_a_place(cluster: Cluster, member: Callable[..., Process]) -> None:
     """`wtransport replace NAME NAME`: the live one is fenced, the next under that name comes in."""
     trainer, old = member("trainer"), member("generator", name="gen")
     trainer.call("replace", old="gen", new="gen")
@@ -138,3 +140,32 @@ def test_the_shell_can_free_a_place(cluster: Any, member: Callable[..., Process]
     assert new.call("get", version=1)["values"] == [1.0]
     with pytest.raises(PeerError, match="FencedError"):
         old.call("get", version=1, timeout_s=1.0)
+
+
+def test_who_finds_a_place_empty_after_the_coordinator_restarted_gives_it_back(cluster: Cluster, member: Callable[..., Process]) -> None:
+    """The newcomer comes while the members of before are still on their way back: they are not ended by that."""
+    coordinator = cluster.serve()
+    trainer, generator = member("trainer"), member("generator", name="gen")
+    reaches(trainer, "gen")
+    trainer.call("put", version=1)
+    newcomer = cluster.start()
+    coordinator.kill()
+    cluster.serve()
+    asked = newcomer.start("open", url=cluster.url, role="generator", name="gen", config=cluster.config)
+
+    try:
+        newcomer.result(asked)
+    except PeerError as refused:
+        assert refused.kind == "JoinRefusedError", refused
+    else:
+        newcomer.call("bind")
+
+        def fenced() -> bool:
+            with pytest.raises(PeerError) as caught:
+                newcomer.call("get", version=99, timeout_s=0.2)
+            return caught.value.kind == "FencedError"
+
+        until(fenced, what="the newcomer is told")
+    reaches(trainer, "gen")
+    assert outcome(trainer.call("put", version=2), "gen") == "delivered"
+    assert generator.call("get", version=2)["values"] == [2.0]

@@ -69,7 +69,6 @@ class CoordinatorHost:
         self._by_handle: dict[int, MemberId] = {}
         self._heart = _native.Heart(engine, config.heartbeat_interval_s, config.silent_after_s)
         self._toucher = self._loop.call_soon(self._touch)
-        self._probe: asyncio.TimerHandle | None = None
         self._joined: dict[MemberId, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         limits = channel_limits(config)
@@ -102,8 +101,6 @@ class CoordinatorHost:
         """Close every channel and the listener."""
         self._pump.close()
         self._toucher.cancel()
-        if self._probe is not None:
-            self._probe.cancel()
         for task in list(self._tasks):
             task.cancel()
         await self._listener.close()
@@ -148,20 +145,15 @@ class CoordinatorHost:
         self._joined[member] = self._pump.now
         self.machine.on_join(join, token, self._pump.now)
         self._pump.run()
-        self._look_for_life()
 
     def _look_for_life(self) -> None:
-        """Ask the heartbeats about members whose place somebody claims, until there are none."""
-        self._probe = None
-        every_s = self._config.heartbeat_interval_s / 2
+        """Ask the heartbeats about members whose place somebody claims."""
         for member, since in self.machine.claims.contested().items():
             seen_s = self._seen_s(member)
             # Half an interval later than the claim: a beat that was on its way already says nothing of a process that has just died.
-            if seen_s is not None and self._pump.now - seen_s >= since + every_s:
+            if seen_s is not None and self._pump.now - seen_s >= since + self._config.heartbeat_interval_s / 2:
                 self.machine.on_alive(member, self._whereabouts(member, seen_s))
                 self._pump.run()
-        if self.machine.claims.contested():
-            self._probe = self._loop.call_later(every_s, self._look_for_life)
 
     def _seen_s(self, member: MemberId) -> float | None:
         """Age of the member's last heartbeat; None if none has come yet."""
@@ -173,11 +165,14 @@ class CoordinatorHost:
             return None
 
     def _whereabouts(self, member: MemberId, seen_s: float) -> str:
-        channel, facts = self._channels.get(member), self._facts
+        channel, place = self._channels.get(member), self._facts.whereabouts
         if isinstance(channel, Channel):
-            facts = HostFacts.from_wire(channel.peer_hello.get("facts"))
+            try:
+                place = HostFacts.from_wire(channel.peer_hello.get("facts")).whereabouts
+            except ProtocolError:
+                place = "somewhere"  # a member of another make, which does not say
         age_s = self._pump.now - self._joined.get(member, self._pump.now)
-        return f"{facts.whereabouts}, joined {age_s:.1f} s ago, last heartbeat {seen_s:.1f} s ago"
+        return f"{place}, joined {age_s:.1f} s ago, last heartbeat {seen_s:.1f} s ago"
 
     def _operate(self, channel: ControlChannel, message: object) -> None:
         """A channel that is no member's: an operator's, authenticated like any other. Its end is nobody's loss."""
@@ -237,8 +232,9 @@ class CoordinatorHost:
             channel.abort(PeerLostError("it opened no heartbeat connection", phase="heartbeat"))
 
     def _touch(self) -> None:
-        self._heart.touch()
         self._toucher = self._loop.call_later(self._config.heartbeat_interval_s, self._touch)
+        self._heart.touch()
+        self._look_for_life()
 
     def _send(self, action: act.Send) -> None:
         channel = self._channels.get(action.to)

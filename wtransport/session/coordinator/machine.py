@@ -33,13 +33,16 @@ class Coordinator(Steering):
             self.out += [act.Send(join.member, refusal), act.Expel(join.member)]
             return
         holders, in_the_way = self.roster.holders(join), self.roster.misfits(join)
+        # P6: who was a member before the coordinator restarted comes back to its place, whoever found it empty meanwhile.
+        returns = declaration.term != self.term and any(item.member == join.member for item in declaration.roster)
         if not join.takeover:
-            in_the_way += holders
+            in_the_way += [item for item in holders if not (returns and item.member in self.roster.newcomers)]
         if in_the_way:
             self.claims.make(join, beat_token, in_the_way, now)
             return
+        back = f"{join.name} had this place before the coordinator restarted, and is back"
         for holder in holders:
-            self.fence(holder, f"a newer incarnation of {join.name} took this member's place", now)
+            self.fence(holder, back if returns else f"a newer incarnation of {join.name} took this member's place", now)
         if join.name in self.roster.excluded:  # it was replaced once too often
             self.on_join(join, beat_token, now)
             return

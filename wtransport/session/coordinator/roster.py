@@ -37,6 +37,7 @@ class Roster:
         admitted: Names admitted by hand: what members believed of their exclusion before counts no more.
         departed: By name, the last ones that were lost or put out, until they are back.
         losses: By name, how often it was lost or fenced.
+        newcomers: Members that no coordinator before this one had admitted.
         gone: Incarnations that were lost, fenced or excluded: a living process behind one redraws it before it joins again (P5).
     """
 
@@ -46,6 +47,7 @@ class Roster:
     admitted: set[str] = field(default_factory=set)
     departed: dict[str, Departure] = field(default_factory=dict)
     losses: Counter[str] = field(default_factory=Counter)
+    newcomers: set[MemberId] = field(default_factory=set)
     gone: set[MemberId] = field(default_factory=set)
     view: int = 0
     _ordinal: int = 0
@@ -84,6 +86,8 @@ class Roster:
         self._ordinal += 1
         record = MemberRecord(join.member, join.role, join.group, join.rank, join.world_size, join.name, join.urls, (term, self._ordinal))
         self.members[join.member] = record
+        if not join.declaration.roster:
+            self.newcomers.add(join.member)
         self.departed.pop(join.name, None)
         self.view += 1
         return record
@@ -92,6 +96,7 @@ class Roster:
         """Take the member out for good: this incarnation does not come back."""
         record = self.members.pop(member, None)
         self.bindings.pop(member, None)
+        self.newcomers.discard(member)
         if record is not None:
             self.gone.add(member)
             if kind == "left":
