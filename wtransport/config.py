@@ -177,7 +177,8 @@ def secret_path() -> Path:
     """File of the per-user secret that members on one host share when no secret is configured."""
     homes = _state_homes()
     for home in homes:
-        if (home / _SECRET).exists() or _usable(home):
+        # Not Path.exists: it raises where the home is another user's, as in a container that runs as somebody else than its image.
+        if os.path.exists(home / _SECRET) or _usable(home):
             return home / _SECRET
     return homes[0] / _SECRET
 

@@ -116,7 +116,9 @@ class Transport(Orchestration):
         try:
             self._thread = ServiceThread(f"wtransport-{self.profile.name}")
         except OSError as error:
-            raise exhausted(error, "start the transport's event loop") or error from error
+            if (none_left := exhausted(error, "start the transport's event loop")) is None:
+                raise
+            raise none_left from error
         try:
             service = self._service = await self._run(self._start(hosts, lambda error: _tell(failed, error)))
         except BaseException:

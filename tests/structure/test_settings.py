@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -68,3 +68,26 @@ def test_what_the_environment_says_wrongly_is_refused(environment: pytest.Monkey
 def test_a_value_of_another_kind_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(wtransport.ConfigError):
         Wider(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_home_of_another_user_is_passed_over(run_python: Any, tmp_path: Path) -> None:
+    """A container's image says HOME=/root, and it runs as somebody else."""
+    import os
+
+    home, scratch = tmp_path / "home", tmp_path / "scratch"
+    home.mkdir(mode=0)
+    scratch.mkdir()
+    scratch.chmod(0o777)
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    text = """
+    import os
+    from wtransport.config import TransportConfig, secret_path, state_dir
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    print(secret_path(), state_dir(TransportConfig()))
+    """
+    env = {"HOME": str(home), "XDG_STATE_HOME": "", "XDG_RUNTIME_DIR": "", "TMPDIR": str(scratch)}
+    done = run_python(text, env=env)
+    user = 65534 if os.geteuid() == 0 else os.geteuid()
+    assert done.stdout.split() == [f"{scratch}/wtransport-{user}/secret", f"{scratch}/wtransport-{user}"], done

@@ -46,7 +46,9 @@ class BackendRegistry:
             try:
                 entry_points = importlib.metadata.entry_points(group=GROUP)
             except OSError as error:
-                raise exhausted(error, "look for installed backends") or error from error
+                if (none_left := exhausted(error, "look for installed backends")) is None:
+                    raise
+                raise none_left from error
         for entry_point in entry_points:
             self.add(entry_point.name, entry_point.value)
 

@@ -221,7 +221,7 @@ class Reading:
                     hint = "with snapshot=True a trainer can serve a version though its weights have changed since"
                 for trouble in self._troubles():
                     if isinstance(trouble, ResourceError):
-                        raise trouble.copied() from late
+                        raise trouble.copied() from trouble
                     blocked += f"; no link to {trouble.peer}: {trouble.message}"
                 raise DeadlineError(f"{what} within {timeout_s:g} s; held here: {have}{blocked}", phase="get", hint=hint) from late
 
