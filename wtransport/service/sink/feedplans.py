@@ -56,8 +56,10 @@ class FeedPlans:
         Raises:
             ProtocolError: If it is malformed, or is not what its digest says.
         """
-        same = wanted is not None and wanted.digest == message.digest and wanted.encoded == message.manifest
-        manifest = wanted if same and wanted is not None else Manifest.decode(message.manifest)
+        if wanted is not None and wanted.encoded == message.manifest:
+            manifest = wanted
+        else:
+            manifest = Manifest.decode(message.manifest)
         if manifest.digest != message.digest:
             raise ProtocolError("a manifest does not match its digest")
         self._manifests[source, message.feed] = manifest
